@@ -12,7 +12,7 @@ import sys
 # What CMake asks for -> the Debian package that has it.
 PACKAGES = {"PkgConfig": "pkg-config", "Threads": "libc6-dev", "XXHASH_INCLUDE_DIR": "libxxhash-dev",
             "LIBEVENT": "libevent-dev", "JANSSON": "libjansson-dev", "PCRE2": "libpcre2-dev",
-            "UTF8PROC": "libutf8proc-dev", "CRYPTO": "libssl-dev", "ZLIB": "zlib1g-dev", "CMOCKA": "libcmocka-dev",
+            "UTF8PROC": "libutf8proc-dev", "CRYPTO": "libssl-dev", "SSL": "libssl-dev", "ZLIB": "zlib1g-dev", "CMOCKA": "libcmocka-dev",
             "URING": "liburing-dev", "HIREDIS": "libhiredis-dev",
             "PYTHON3": "python3"}
 ASKS = re.compile(r"^\s*(?:pkg_check_modules|find_\w+)\((\w+)[^)]*\bREQUIRED\b", re.M)

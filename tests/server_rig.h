@@ -1,6 +1,9 @@
 /* server_rig.h - a server on a free port of 127.0.0.1 over an engine that has no model
  * (fake_engine.h), and a client that talks to it over plain sockets, so that what is tested is
- * what a client sees. A stop returns only when nothing is left over. */
+ * what a client sees. A stop returns only when nothing is left over.
+ *
+ * With RADISH_TEST_TLS=1 the server speaks TLS, and the client's sockets reach it through a relay
+ * (tls_rig.h): the same tests, over TLS. */
 #ifndef TESTS_SERVER_RIG_H
 #define TESTS_SERVER_RIG_H
 
@@ -8,6 +11,7 @@
 
 #include "fake_engine.h"
 #include "server/server.h"
+#include "tls_rig.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,6 +28,7 @@ struct fixture {
     server *server;
     pthread_t thread;
     rad_status result;
+    struct relay *relay; /* NULL: there is none */
 };
 
 static inline void *run_server(void *arg)
@@ -31,6 +36,36 @@ static inline void *run_server(void *arg)
     struct fixture *f = arg;
     f->result = server_run(f->server, false, NULL);
     return NULL;
+}
+
+static inline bool rig_by_tls(void)
+{
+    const char *wanted = getenv("RADISH_TEST_TLS");
+    return wanted && *wanted == '1';
+}
+
+/* What takes seconds is tested in the clear, and over TLS with RADISH_TEST_LONG=1. */
+static inline bool rig_is_short(void)
+{
+    return rig_by_tls() && !test_scale(0, 1);
+}
+
+static struct tls_id rig_id; /* one for the whole program */
+static char rig_dir[] = "/tmp/radish-test-XXXXXX";
+
+static inline void rig_forget(void)
+{
+    tls_id_free(&rig_id);
+    rmdir(rig_dir);
+}
+
+static inline tls_files rig_certificate(void)
+{
+    if (!rig_id.cert) {
+        CHECK(mkdtemp(rig_dir) && atexit(rig_forget) == 0);
+        tls_id_make(&rig_id, rig_dir, "server", NULL, -1, 1, NULL);
+    }
+    return (tls_files){.certificate = rig_id.cert_path, .key = rig_id.key_path};
 }
 
 /* `env` is the server's: NULL for the usual one. */
@@ -41,10 +76,12 @@ static inline void start_in(struct fixture *f, const rad_env *env, server_params
     if (!params.ping_ms) params.ping_ms = 1000; /* so that the tick is 100 ms */
     if (!params.num_allow_hosts) params.allow_hosts = names, params.num_allow_hosts = 1;
     signal(SIGPIPE, SIG_IGN); /* a client of ours may write to a closed connection */
+    if (rig_by_tls() && !params.tls.certificate) params.tls = rig_certificate();
     CHECK_OK(engine_create(NULL, NULL, &f->engine, NULL));
     CHECK_OK(server_create(env, f->engine, &params, &f->server, NULL));
     CHECK(server_port(f->server) != 0);
     CHECK(pthread_create(&f->thread, NULL, run_server, f) == 0);
+    f->relay = rig_by_tls() ? relay_start(server_port(f->server)) : NULL;
 }
 
 static inline void start_with(struct fixture *f, server_params params)
@@ -65,6 +102,7 @@ static inline void stop(struct fixture *f)
     server_stop(f->server);
     pthread_join(f->thread, NULL);
     CHECK_OK(f->result);
+    if (f->relay) relay_stop(f->relay);
     server_destroy(f->server);
     engine_destroy(f->engine);
 }
@@ -73,9 +111,10 @@ static inline void stop(struct fixture *f)
 
 static inline int dial(const struct fixture *f)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(server_port(f->server)),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port = htons(f->relay ? f->relay->port : server_port(f->server)),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct timeval patience = {.tv_sec = TEST_HANG_S};
     CHECK(fd >= 0);

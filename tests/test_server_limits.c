@@ -128,7 +128,7 @@ static int trickle(int fd)
 }
 
 /* A byte now and then is not enough: the deadline is the request's, not the byte's. */
-TEST(a_request_that_trickles_gets_408)
+TEST_IF(a_request_that_trickles_gets_408, !rig_is_short())
 {
     static const char *const heads[] = {
         "GET /health HTTP/1.1\r\nX: ",
@@ -168,7 +168,7 @@ TEST(a_request_may_come_byte_by_byte)
 }
 
 /* Before a request and between two: closed without a word, but not while one is answered. */
-TEST(a_silent_connection_is_closed)
+TEST_IF(a_silent_connection_is_closed, !rig_is_short())
 {
     struct fixture f;
     char byte;
@@ -351,7 +351,7 @@ TEST(a_stream_that_nobody_reads_is_dropped)
 /* A client that takes a little of its answer now and then used to hold its place for ever: each bit
  * gave it the whole time anew. Here it takes what the write timeout asks for, a tenth of what the
  * whole answer's time does. */
-TEST(a_stream_that_is_read_too_slowly_is_dropped)
+TEST_IF(a_stream_that_is_read_too_slowly_is_dropped, !rig_is_short())
 {
     struct fixture f;
     engine_stats stats = {0};
@@ -370,7 +370,7 @@ TEST(a_stream_that_is_read_too_slowly_is_dropped)
 
 /* A ping is in the buffer at the tick that writes it. That is no lag: a client that takes each of
  * them used to be dropped after send_timeout_ms' worth of ticks. */
-TEST(a_silent_stream_whose_client_reads_goes_on)
+TEST_IF(a_silent_stream_whose_client_reads_goes_on, !rig_is_short())
 {
     struct fixture f;
     static char some[4096];

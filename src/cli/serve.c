@@ -47,8 +47,8 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     const char *host = where->host ? where->host : "127.0.0.1";
     bool v6 = strchr(host, ':') != NULL;
     char url[128];
-    snprintf(url, sizeof url, "http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
-             server_port(s));
+    snprintf(url, sizeof url, "%s://%s%s%s:%u", where->tls.certificate ? "https" : "http",
+             v6 ? "[" : "", host, v6 ? "]" : "", server_port(s));
     printf("radish %s serves %s (%s, %s, %s KV, attention %s, %u threads) on %s\n", RADISH_VERSION,
            i->model_name, i->architecture, i->dtype, i->kv_cache_dtype, i->attn_backend,
            i->num_threads, url);
@@ -134,6 +134,16 @@ static int read_keys(const key_options *o, api_keys **out)
     return status ? cli_usage("serve", "%s", err.text) : CLI_GO_ON;
 }
 
+/* Before a model is read, which can take minutes. CLI_GO_ON, or 1. */
+static int check_certificate(const tls_files *files)
+{
+    rad_error err = {0};
+    tls *t = NULL;
+    rad_status status = files->certificate ? tls_create(files, &t, &err) : RAD_OK;
+    tls_destroy(t);
+    return status ? cli_fail("%s", err.text) : CLI_GO_ON;
+}
+
 /* Options that want another one. CLI_GO_ON, or 2. */
 static int check(const engine_params *e, const server_params *s)
 {
@@ -143,6 +153,9 @@ static int check(const engine_params *e, const server_params *s)
         if (!is_name(s->served_model_names[i]))
             return cli_usage("serve",
                              "--served-model-name must not be empty, and UTF-8 without controls");
+    if (!s->tls.certificate && (s->tls.key || s->tls.password || s->tls.client_ca))
+        return cli_usage("serve", "--ssl-keyfile, --ssl-keyfile-password and --ssl-ca-certs need "
+                                  "--ssl-certfile");
     if (s->storage_admin && !e->enable_hierarchical_cache)
         return cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
     if (e->schedule_low_priority_values_first && !by_priority)
@@ -258,7 +271,7 @@ int cmd_serve(int argc, char **argv)
             "has\n"
             "it too), tokens. Texts are never logged.\n"
             "SIGINT or SIGTERM: new connections are refused, running requests may finish for\n"
-            "--drain-timeout; a second one stops at once.",
+            "--drain-timeout; a second one stops at once. SIGHUP reads certificates again.",
         .after = "Example:\n"
                  "  radish serve model.gguf --port 8000 --max-total-tokens 100000",
     };
@@ -707,6 +720,28 @@ int cmd_serve(int argc, char **argv)
          .max = 86400,
          .help = "How long running requests may go on after SIGINT or SIGTERM. Default " NUMBER(
              DEFAULT_DRAIN_S) "."},
+        {.kind = CLI_TEXT,
+         .name = "ssl-certfile",
+         .arg = "FILE",
+         .target = &server_p.tls.certificate,
+         .help =
+             "Speak HTTPS (TLS 1.2 or 1.3), with this certificate, PEM, and those of its chain\n"
+             "behind it. SIGHUP reads this and the next files again."},
+        {.kind = CLI_TEXT,
+         .name = "ssl-keyfile",
+         .arg = "FILE",
+         .target = &server_p.tls.key,
+         .help = "Its private key, PEM. Default: in the certificate's file."},
+        {.kind = CLI_TEXT,
+         .name = "ssl-keyfile-password",
+         .arg = "PASSWORD",
+         .target = &server_p.tls.password,
+         .help = "Opens an encrypted key. A list of processes shows it."},
+        {.kind = CLI_TEXT,
+         .name = "ssl-ca-certs",
+         .arg = "FILE",
+         .target = &server_p.tls.client_ca,
+         .help = "Only clients with a certificate that one of these, PEM, has signed may connect."},
         {.kind = CLI_LIST,
          .name = "api-key",
          .arg = "KEY",
@@ -781,6 +816,7 @@ int cmd_serve(int argc, char **argv)
     api_keys *taken = NULL;
     if (code == CLI_GO_ON) code = read_keys(&keys, &taken);
     server_p.api_keys = taken;
+    if (code == CLI_GO_ON) code = check_certificate(&server_p.tls);
     if (code == CLI_GO_ON) code = serve(&model, &engine_p, &server_p);
     api_keys_destroy(taken);
     return code;

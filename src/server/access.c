@@ -86,12 +86,12 @@ void access_end(server *s, const access_record *a, const char *more)
             more);
 }
 
-void access_refused(server *s, int fd, int status, char *id)
+void access_refused(server *s, int fd, int status, const char *why, char *id)
 {
     access_record a = {.begun_ns = server_now_ns(s), .status = status, .what = "- -"};
     make_id(s, a.id);
     memcpy(id, a.id, sizeof a.id);
     find_peer(fd, a.peer, sizeof a.peer);
     s->num_http_requests++;
-    access_end(s, &a, "refused before it was read");
+    access_end(s, &a, why);
 }

@@ -32,7 +32,8 @@ void access_begin(struct server *s, struct evhttp_request *http);
 /* The line of a request that is over; `more` (or "") stands at its end. */
 void access_end(struct server *s, const access_record *a, const char *more);
 
-/* The line of a request that was refused before it was whole; its name in id[0..ACCESS_MAX_ID]. */
-void access_refused(struct server *s, int fd, int status, char *id);
+/* The line of a request, or a connection, that was refused before it was whole, with the reason;
+ * its name in id[0..ACCESS_MAX_ID]. */
+void access_refused(struct server *s, int fd, int status, const char *why, char *id);
 
 #endif

@@ -95,9 +95,7 @@ void call_reply_text(call *c, const char *content_type, struct evbuffer *body)
 
 static size_t unsent(const call *c)
 {
-    struct bufferevent *bev =
-        evhttp_connection_get_bufferevent(evhttp_request_get_connection(c->http));
-    return evbuffer_get_length(bufferevent_get_output(bev));
+    return connection_unsent(c->server, evhttp_request_get_connection(c->http));
 }
 
 bool call_lags(const call *c)

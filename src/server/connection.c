@@ -1,8 +1,8 @@
 /* connection.c - a record beside each of evhttp's connections, which does its reading.
  *
- *     socket --on_readable--> http_reader --hand_over--> bufferevent's input --> evhttp
- *                   |  while BUSY: `ahead`                        on_request (server.c)
- *     socket <------------------ bufferevent's output <------------ answers
+ *     wire --on_readable--> http_reader --hand_over--> bufferevent's input --> evhttp
+ *                 |  while BUSY: `ahead`                        on_request (server.c)
+ *     wire <------------------ bufferevent's output <------------ answers
  *
  * evhttp asks us for the bufferevent of a connection, whose callback argument is, from the moment
  * evhttp has set it up, the connection. So a newborn record waits for the next turn of the loop
@@ -14,7 +14,10 @@
  * A request takes the stopper's place, evhttp reads it whole, and connection_busy puts the stopper
  * back before anything else can run.
  *
- * Refusals go to the socket directly: there is nothing in the output while a request is read.
+ * Refusals go to the wire directly: there is nothing in the output while a request is read.
+ *
+ * Under TLS (wire.h) the handshake counts as the beginning of a request: it has a request's time,
+ * and what it costs the loop a turn's limit.
  *
  * Invariant: a record that is not newborn is in by_fd, and in the list of those that wait
  * unless it is busy; its bufferevent never reads. */
@@ -22,6 +25,7 @@
 
 #include "base/list.h"
 #include "server/server_priv.h"
+#include "server/wire.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>
@@ -35,7 +39,7 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 16 << 10, /* in one turn; of a body */
+    READ_BYTES = TLS_RECORD_BYTES, /* in one turn; of a body */
     BODY_BYTES = 64 << 10,
     MAX_AHEAD = 64 << 10, /* bytes a client may send ahead of its answer */
     PROBE_MS = 20,
@@ -49,6 +53,7 @@ struct http_conn {
     struct bufferevent *bev;
     struct evhttp_connection *http;
     struct event *readable;
+    wire wire;
     int fd;
     state state;
     bool is_due;       /* in that list */
@@ -128,11 +133,14 @@ static void set_state(http_conn *c, state to)
 static void forget(http_conn *c)
 {
     connections *all = &c->server->connections;
+    if (c->state != BUSY && !evbuffer_get_length(bufferevent_get_output(c->bev)))
+        wire_send_end(&c->wire);
     set_state(c, NEWBORN); /* in no list, not busy */
     not_due(c);
     all->by_fd[c->fd] = NULL;
     all->count--;
     event_free(c->readable);
+    wire_fini(&c->wire);
     http_reader_next(&c->reader);
     if (c->body) evbuffer_free(c->body);
     if (c->ahead) evbuffer_free(c->ahead);
@@ -154,12 +162,13 @@ static void drop(http_conn *c)
     bufferevent_trigger_event(c->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
 }
 
-/* Says what is wrong, and hangs up. Not while BUSY. */
-static void refuse(http_conn *c, const api_error *err)
+/* Says what is wrong, and hangs up; the log hears `why`. Not while BUSY. Where TLS is not there yet
+ * nothing can be said. */
+static void refuse_for(http_conn *c, const api_error *err, const char *why)
 {
     server *s = c->server;
     char answer[1400], body[1024], id[ACCESS_MAX_ID + 1];
-    access_refused(s, c->fd, err->http_status, id);
+    access_refused(s, c->fd, err->http_status, why, id);
     json_t *json = error_json(err);
     size_t body_len = json ? json_dumpb(json, body, sizeof body, JSON_COMPACT) : 0;
     json_decref(json);
@@ -169,10 +178,27 @@ static void refuse(http_conn *c, const api_error *err)
                        "Content-Length: %zu\r\nX-Request-Id: %s\r\nConnection: close\r\n\r\n%.*s",
                        err->http_status, http_reason(err->http_status), body_len, id,
                        c->reader.head_only ? 0 : (int)body_len, body);
-    /* What does not fit into an empty socket buffer was not going to be read. */
-    ssize_t sent = send(c->fd, answer, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent == len) linger(s, c->fd);
-    evhttp_connection_free(c->http); /* on_gone comes from here */
+    /* Behind records of an answer of evhttp's own, ours would be out of order. */
+    bool sent = (!c->refused || !c->wire.tls) && wire_send(&c->wire, answer, (size_t)len);
+    if (sent || !wire_is_open(&c->wire)) linger(s, c->fd); /* there may be an alert */
+    evhttp_connection_free(c->http);                       /* on_gone comes from here */
+}
+
+static void refuse(http_conn *c, const api_error *err)
+{
+    refuse_for(c, err, "refused before it was read");
+}
+
+/* Whoever talks HTTP to the port hears it in HTTP. */
+static void refuse_handshake(http_conn *c)
+{
+    api_error err;
+    char why[200];
+    bool http = tls_met_http(c->wire.tls);
+    snprintf(why, sizeof why, "no TLS: %s", tls_why(c->wire.tls));
+    api_fail(&err, 400, NULL, "this port speaks TLS: https:// instead of http://");
+    if (http) wire_fini(&c->wire), (void)wire_init(&c->wire, c->fd, NULL);
+    refuse_for(c, &err, why);
 }
 
 static void refuse_memory(http_conn *c)
@@ -224,18 +250,15 @@ static void hand_over(http_conn *c)
 static void on_output(struct evbuffer *buffer, const struct evbuffer_cb_info *info, void *arg)
 {
     http_conn *c = arg;
+    if (c->wire.moving) return;
+    bool begins = info->n_added && c->state == BUSY && !c->answering;
     c->taken += info->n_deleted;
-    if (!info->n_added) return;
-    if (c->state != BUSY) {
+    if (begins) c->answering = true;
+    if (info->n_added && c->state != BUSY) {
         c->refused = true;
         due(c);
-    } else if (!c->answering) {
-        c->answering = true;
-        if (!c->early) return;
-        evbuffer_unfreeze(buffer, 1);
-        evbuffer_drain(buffer, 1);
-        evbuffer_freeze(buffer, 1);
     }
+    wire_output(&c->wire, buffer, info->n_added, begins && c->early);
 }
 
 /* ---- reading ---- */
@@ -271,9 +294,7 @@ static void judge(http_conn *c)
         hand_over(c);
     } else if (r->expects && r->head_done) {
         r->expects = false;
-        if (!r->body_bytes &&
-            send(c->fd, go_on, sizeof go_on - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof go_on - 1)
-            drop(c);
+        if (!r->body_bytes && !wire_send(&c->wire, go_on, sizeof go_on - 1)) drop(c);
     }
 }
 
@@ -309,6 +330,11 @@ static void read_request(http_conn *c, const char *bytes, size_t len)
     judge(c);
 }
 
+static ssize_t receive(http_conn *c, void *bytes, size_t size)
+{
+    return wire_recv(&c->wire, bufferevent_get_output(c->bev), bytes, size);
+}
+
 /* Straight into the body, without a copy. May free c. */
 static void read_body(http_conn *c)
 {
@@ -319,7 +345,7 @@ static void read_body(http_conn *c)
         refuse_memory(c);
         return;
     }
-    ssize_t n = recv(c->fd, room.iov_base, most, MSG_DONTWAIT);
+    ssize_t n = receive(c, room.iov_base, most);
     int why = errno;
     room.iov_len = n > 0 ? (size_t)n : 0;
     evbuffer_commit_space(c->body, &room, 1);
@@ -343,21 +369,51 @@ static void client_ended(http_conn *c)
         if (!c->ahead) drop(c);
         return;
     }
-    if (!c->answering) c->early = send(c->fd, "H", 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
     if (!event_pending(all->probe, EV_TIMEOUT, NULL)) event_add(all->probe, &soon);
+    if (c->answering) return;
+    c->early = wire_send(&c->wire, "H", 1);
+    if (!c->early && c->wire.tls) drop(c); /* the rest of a record is missing */
+}
+
+/* Of TLS, with its first request where that is there already. The signature of a handshake costs
+ * as much as many requests: at most a few in a turn, the sockets of the others stay readable.
+ * True: n bytes are there, as recv has it. May free c. */
+static bool shake_hands(http_conn *c, void *bytes, size_t size, ssize_t *n)
+{
+    server *s = c->server;
+    if (!turn_has(s, UNITS_HANDSHAKE)) return false;
+    if (c->state == IDLE) set_state(c, READING);
+    uint32_t flights = c->wire.flights;
+    *n = receive(c, bytes, size);
+    int why = errno;
+    bool open = wire_is_open(&c->wire);
+    if (c->wire.flights != flights) turn_spend(s, UNITS_HANDSHAKE);
+    if (open)
+        set_state(c, IDLE);
+    else if (*n == 0)
+        drop(c);
+    else if (why != EAGAIN)
+        refuse_handshake(c);
+    errno = why;
+    return open;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
+    (void)fd;
     (void)what;
     http_conn *c = arg;
     char bytes[READ_BYTES];
+    ssize_t n;
     bool ahead = c->state == BUSY || c->ahead;
     if (!ahead && c->reader.part == HTTP_DATA && c->reader.left >= sizeof bytes) {
         read_body(c);
         return;
     }
-    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (wire_is_open(&c->wire))
+        n = receive(c, bytes, sizeof bytes);
+    else if (!shake_hands(c, bytes, sizeof bytes, &n))
+        return;
     if (n == 0)
         client_ended(c);
     else if (n < 0 && errno != EAGAIN && errno != EINTR)
@@ -425,7 +481,8 @@ static bool start_reading(http_conn *c)
     server *s = c->server;
     int on = 1;
     c->readable = event_new(s->base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
-    if (!c->readable || !reserve_fd(&s->connections, c->fd) || !put_stopper(c) ||
+    if (!wire_init(&c->wire, c->fd, s->tls) || !c->readable ||
+        !reserve_fd(&s->connections, c->fd) || !put_stopper(c) ||
         event_add(c->readable, NULL) != 0 ||
         !evbuffer_add_cb(bufferevent_get_output(c->bev), on_output, c))
         return false;
@@ -448,6 +505,7 @@ static void adopt(http_conn *c)
     bufferevent_decref(c->bev); /* evhttp's own remains */
     if (!watched) {
         if (c->readable) event_free(c->readable);
+        wire_fini(&c->wire);
         if (http) evhttp_connection_free(http);
         all->count--;
         free(c);
@@ -519,7 +577,7 @@ static bool lags(http_conn *c, uint64_t passed_ms)
     uint64_t patience_ms = s->params.send_timeout_ms;
     bool lagged = c->taken - c->taken_at_tick < c->unsent_at_tick;
     c->taken_at_tick = c->taken;
-    c->unsent_at_tick = evbuffer_get_length(bufferevent_get_output(c->bev));
+    c->unsent_at_tick = wire_unsent(&c->wire, bufferevent_get_output(c->bev));
     if (!lagged) return false;
     c->lag_ms += passed_ms;
     if (s->connections.num_busy >= s->params.max_connections && patience_ms > CROWDED_SEND_MS)
@@ -615,6 +673,13 @@ void connection_done(server *s, struct evhttp_connection *http)
     if (c->last) return;
     if (!c->ended) event_add(c->readable, NULL);
     if (c->ahead || c->ended) due(c);
+}
+
+size_t connection_unsent(server *s, struct evhttp_connection *http)
+{
+    const http_conn *c = find(s, http);
+    struct evbuffer *output = bufferevent_get_output(evhttp_connection_get_bufferevent(http));
+    return c ? wire_unsent(&c->wire, output) : evbuffer_get_length(output);
 }
 
 void connection_set_closecb(server *s, struct evhttp_connection *http,

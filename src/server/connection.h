@@ -66,6 +66,9 @@ void connections_tick(server *s, uint64_t now_ns);
 bool connection_busy(server *s, struct evhttp_connection *http);
 void connection_done(server *s, struct evhttp_connection *http);
 
+/* Bytes of its answer that are not in the socket yet. */
+size_t connection_unsent(server *s, struct evhttp_connection *http);
+
 /* As evhttp_connection_set_closecb, which belongs to this file; NULL: nobody is told. */
 void connection_set_closecb(server *s, struct evhttp_connection *http,
                             void (*closed)(struct evhttp_connection *, void *), void *arg);

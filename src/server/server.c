@@ -248,6 +248,19 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     server_leave_when_done(s);
 }
 
+/* A certificate that was renewed. With one that cannot be used the one before stays. */
+static void on_hangup(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    server *s = arg;
+    rad_error err = {0};
+    if (tls_reload(s->tls, &err) == RAD_OK)
+        rad_log(&s->env, RAD_LOG_INFO, "the certificate was read again");
+    else
+        rad_log(&s->env, RAD_LOG_ERROR, "the certificate before stays: %s", err.text);
+}
+
 /* Out of file descriptors: accepting again at once would only spin. */
 static void on_accept_error(struct evconnlistener *listener, void *arg)
 {
@@ -373,9 +386,10 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
         s->accept_event = event_new(s->base, -1, 0, on_accept_again, s);
         s->sigint_event = evsignal_new(s->base, SIGINT, on_signal, s);
         s->sigterm_event = evsignal_new(s->base, SIGTERM, on_signal, s);
+        s->sighup_event = evsignal_new(s->base, SIGHUP, on_hangup, s);
     }
     if (!s->http || !s->wake_event || !s->tick_event || !s->accept_event || !s->sigint_event ||
-        !s->sigterm_event) {
+        !s->sigterm_event || !s->sighup_event) {
         server_destroy(s);
         return rad_fail(err, RAD_E_NOMEM, "server: no memory for the event loop");
     }
@@ -393,6 +407,8 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
                                               s->params.response_store_s * UINT64_C(1000000000),
                                               &s->responses);
     if (status != RAD_OK) rad_fail(err, status, "server: no memory for answers");
+    if (status == RAD_OK && s->params.tls.certificate)
+        status = tls_create(&s->params.tls, &s->tls, err);
     if (status == RAD_OK) status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = turn_init(s, err);
@@ -422,7 +438,8 @@ rad_status server_run(server *s, bool signals, rad_error *err)
         second = (struct timeval){.tv_usec = 100000};
     if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0 ||
         (signals &&
-         (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0)))
+         (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0 ||
+          (s->tls && event_add(s->sighup_event, NULL) != 0))))
         return rad_fail(err, RAD_E_IO, "server: cannot watch events");
     if (event_base_dispatch(s->base) < 0)
         return rad_fail(err, RAD_E_IO, "server: the event loop failed");
@@ -437,11 +454,12 @@ void server_destroy(server *s)
     s->listener = NULL;
     if (s->http) evhttp_free(s->http); /* the listener too */
     connections_fini(s);
-    struct event *events[] = {s->wake_event, s->tick_event, s->accept_event, s->sigint_event,
-                              s->sigterm_event};
+    struct event *events[] = {s->wake_event,   s->tick_event,    s->accept_event,
+                              s->sigint_event, s->sigterm_event, s->sighup_event};
     for (size_t i = 0; i < RAD_COUNT(events); i++)
         if (events[i]) event_free(events[i]);
     turn_fini(s);
+    tls_destroy(s->tls);
     response_store_destroy(s->responses);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);

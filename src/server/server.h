@@ -13,6 +13,7 @@
 #define SERVER_SERVER_H
 
 #include "engine/engine.h"
+#include "server/tls.h"
 
 typedef struct server server;
 
@@ -50,6 +51,8 @@ typedef struct server_params {
                                          long as the server */
     memory_budget *request_memory;    /* what is parsed of requests, and gathered of their answers;
                                          the engine's as well. NULL: no limit; outlives the server */
+    tls_files tls;                    /* without a certificate: HTTP in the clear. SIGHUP, where
+                                         signals are taken, reads the files again */
     const struct api_keys *api_keys;  /* NULL: everybody may ask; outlives the server */
     bool shared_cache;                /* keys share one namespace; else each has its own */
     bool storage_admin;               /* clients may attach and detach a store */

@@ -11,6 +11,7 @@
 #include "server/random_id.h"
 #include "server/response_store.h"
 #include "server/routes.h"
+#include "server/tls.h"
 
 #include <event2/event.h>
 #include <pthread.h>
@@ -90,10 +91,12 @@ struct server {
     struct evconnlistener *listener; /* NULL once a stop has begun */
     struct evhttp_bound_socket *bound;
     struct event *wake_event, *tick_event, *accept_event, *sigint_event, *sigterm_event;
+    struct event *sighup_event; /* with TLS */
     int wake_fd;
 
     /* The server's thread: */
     connections connections;
+    struct tls *tls; /* NULL: in the clear */
     browser_rules browsers;
     struct {
         call *first, *last;
@@ -152,11 +155,12 @@ const char *http_reason(int http_status);
 /* ---- turns ---- */
 enum {
     TURN_UNITS =
-        SERVER_TURN_UNITS, /* of one turn; past it work waits for the next, or goes to a worker */
-    UNITS_REQUEST = 100,   /* a request, whatever it holds */
-    UNITS_PROMPT = 20,     /* one of its prompts */
-    UNITS_EVENT = 20,      /* one event of the engine's */
-    UNITS_LOGPROB = 8,     /* one alternative written with its bytes */
+        SERVER_TURN_UNITS,  /* of one turn; past it work waits for the next, or goes to a worker */
+    UNITS_REQUEST = 100,    /* a request, whatever it holds */
+    UNITS_PROMPT = 20,      /* one of its prompts */
+    UNITS_EVENT = 20,       /* one event of the engine's */
+    UNITS_LOGPROB = 8,      /* one alternative written with its bytes */
+    UNITS_HANDSHAKE = 4000, /* of TLS, with a key of RSA */
     BYTES_A_UNIT = 2 /* of JSON to be parsed: a value has no fewer; of text to be written 64 */
 };
 rad_status turn_init(server *s, rad_error *err);
