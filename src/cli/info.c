@@ -420,7 +420,8 @@ int cmd_info(int argc, char **argv)
     model_options model = {0};
     const char *positional = NULL, *tensor = NULL, *template = NULL;
     bool json = false, tensors = false;
-    engine_params params = {.max_pinned_tokens = ENGINE_PIN_QUARTER}; /* as serve has it */
+    engine_params params = {.max_pinned_tokens = ENGINE_PIN_QUARTER,
+                            .max_sessions = ENGINE_USUAL_SESSIONS}; /* as serve has it */
     const cli_manual manual = {
         .command = "info",
         .usage = "info MODEL [options]",

@@ -29,6 +29,10 @@ typedef struct engine engine;
 
 #define ENGINE_PIN_QUARTER UINT64_MAX /* of the KV pool */
 
+/* max_sessions: as many as the next, or none where nothing is cached. */
+#define ENGINE_USUAL_SESSIONS UINT32_MAX
+#define ENGINE_NUM_SESSIONS   256
+
 typedef struct engine_params {
     const char *model_path;
     const char *served_model_name; /* NULL = general.name of the file, else its file name */
@@ -93,7 +97,8 @@ typedef struct engine_params {
     memory_budget *request_memory; /* what all requests together may hold outside of the KV pool:
                                     * prompts, ids, stop strings; outlives the engine. NULL: no
                                     * limit but the queue's */
-    uint32_t max_sessions;         /* open at one time (engine_session_open); 0: none */
+    uint32_t max_sessions;         /* open at one time (engine_session_open); 0: none;
+                                    * ENGINE_USUAL_SESSIONS */
     bool streaming_sessions;       /* each keeps all its K/V and a row between turns; else its turns
                                     * order eviction (radish/session.h) */
     bool retention;                /* requests may ask to be retained (radish/retention.h) */
@@ -202,6 +207,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *schedule_policy; /* "lpm" */
     const char *guarantee;       /* what is promised of answers here, in one line */
     uint64_t max_pinned_tokens;  /* 0: nothing can be pinned */
+    uint32_t max_sessions;       /* 0: there are none */
+    bool streaming_sessions;     /* and these are */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);

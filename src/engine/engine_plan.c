@@ -82,7 +82,12 @@ rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_par
 
 /* What a server of a small model holds beside all that is told apart here, and for each token of
  * its pool, more where tokens can be pinned: measured, x86-64 Linux; test_info.py holds it. */
-enum { PROGRAM_BYTES = 18200000, POOL_TOKEN_BYTES = 47, PINS_TOKEN_BYTES = 88 };
+enum {
+    PROGRAM_BYTES = 18200000,
+    POOL_TOKEN_BYTES = 47,
+    PINS_TOKEN_BYTES = 88,
+    TAGS_TOKEN_BYTES = 8
+};
 
 /* An env that counts what is held through it. */
 typedef struct counting_env {
@@ -184,6 +189,8 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
         sizes.window_tokens * m->window_token_bytes;
     m->index_bytes = (sizes.tokens + sizes.window_tokens) * POOL_TOKEN_BYTES;
     if (p->max_pinned_tokens) m->index_bytes += sizes.tokens * PINS_TOKEN_BYTES;
+    if (p->max_sessions && !p->streaming_sessions)
+        m->index_bytes += sizes.tokens * TAGS_TOKEN_BYTES;
     /* Of K/V some is made ready; a state is there when it was used. */
     const uint64_t kv_alone = m->kv_bytes - m->context_states * m->state_bytes;
     const uint64_t kv = RAD_MIN(kv_alone + p->kv_populate_ahead, pool) +
