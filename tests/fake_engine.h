@@ -8,7 +8,8 @@
  *     "error"     an ERROR event comes first       "burst"  all tokens in one event
  *     "late"      an ERROR after two tokens
  *
- * A stop string ends a request after two tokens, so does the first stop token id. */
+ * A stop string ends a request after two tokens, so does the first stop token id. Prompts that are
+ * ids script it by their last one: FAKE_SILENT_ID, FAKE_ERROR_ID. */
 #ifndef TESTS_FAKE_ENGINE_H
 #define TESTS_FAKE_ENGINE_H
 
@@ -20,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FAKE_MOST = 8192, FAKE_CACHED = 7 };
+enum { FAKE_MOST = 8192, FAKE_CACHED = 7, FAKE_SILENT_ID = 990, FAKE_ERROR_ID = 991 };
 
 struct fake_request {
     uint64_t id;
@@ -57,6 +58,8 @@ struct engine {
     engine_stats stats;
     engine_request last; /* scalars of the last submitted one */
     char last_words[256];
+    rad_token last_ids[64]; /* of its prompt, where that is ids */
+    uint32_t sessions_open;
     char store_spec[256]; /* "": none is attached */
     engine_store_kind store_busy;
     uint64_t store_ticket;
@@ -84,6 +87,7 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .max_total_tokens = 10000,
                                 .kv_bytes_per_token = 8,
                                 .created_unix = 1700000000,
+                                .max_sessions = 3,
                                 .radix_cache = true};
 
 static uint32_t fake_cached = FAKE_CACHED; /* of every request, as the next */
@@ -246,6 +250,9 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     if (strcmp(script, "invalid") == 0) return rad_fail(err, RAD_E_INVAL, "top_p is out of range");
     struct fake_request *r = calloc(1, sizeof *r);
     if (!r) abort();
+    rad_token last_id = q->num_ids ? q->ids[q->num_ids - 1] : 0;
+    if (last_id == FAKE_SILENT_ID) strcpy(script, "silent");
+    if (last_id == FAKE_ERROR_ID) strcpy(script, "error");
     memcpy(r->script, script, sizeof script);
     r->on_event = q->on_event;
     r->num_logprobs = q->sampling.logprobs ? 1 + q->sampling.num_top_logprobs : 0;
@@ -264,6 +271,8 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     e->list[e->count++] = r;
     e->stats.requests.num_requests++;
     e->last = *q;
+    for (uint32_t i = 0; i < q->num_ids && i < 64; i++)
+        e->last_ids[i] = q->ids[i];
     if (q->messages)
         snprintf(e->last_words, sizeof e->last_words, "%s:%.*s", q->messages[0].role,
                  (int)q->messages[0].content_len, q->messages[0].content);
@@ -284,6 +293,25 @@ rad_status engine_encode(engine *e, const engine_request *q, token_buf *out, rad
         return rad_fail(err, RAD_E_INVAL, "the fake cannot encode this");
     for (size_t i = 0; i < len; i++)
         if (token_buf_push(out, q->text ? (unsigned char)q->text[i] : (rad_token)i)) abort();
+    return RAD_OK;
+}
+
+rad_status engine_session_open(engine *e, uint32_t *session, rad_error *err)
+{
+    (void)err;
+    pthread_mutex_lock(&e->lock);
+    *session = ++e->sessions_open;
+    pthread_mutex_unlock(&e->lock);
+    return RAD_OK;
+}
+
+rad_status engine_session_close(engine *e, uint32_t session, rad_error *err)
+{
+    (void)session;
+    (void)err;
+    pthread_mutex_lock(&e->lock);
+    e->sessions_open--;
+    pthread_mutex_unlock(&e->lock);
     return RAD_OK;
 }
 

@@ -40,7 +40,10 @@ static char *body_with(unsigned place, const char *member)
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]%s%s}",
         "{\"prompt\":\"a\"%s%s}",
         "{\"prompt\":\"a\",\"options\":{\"seed\":1%s%s}}",
-        "{\"rid\":\"a\"%s%s}"};
+        "{\"rid\":\"a\"%s%s}",
+        "{\"prompt\":\"a\",\"session_params\":{\"id\":\"a\"%s%s}}",
+        "{\"session_id\":\"a\"%s%s}",
+        "{\"session_id\":\"a\"%s%s}"};
     char *body = malloc(strlen(member) + 300);
     if (!body) abort();
     snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -56,13 +59,13 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         API_MESSAGES,    API_MESSAGES, API_MESSAGES, API_MESSAGES,
         API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
         API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE,
-        API_COMPLETIONS};
+        API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};
     snprintf(member, sizeof member, "\"%s\":%s", name, value);
     char *body = body_with(place, name[0] ? member : "");
-    if (place == IN_STORE || place == IN_ABORT) { /* not parsed as prompts */
+    if (place & (IN_STORE | IN_ABORT | IN_OPEN_SESSION | IN_CLOSE_SESSION)) { /* no prompts */
         json_t *json = json_loads(body, 0, NULL);
         CHECK(json != NULL);
         api_check_fields(json, place, err);
@@ -166,7 +169,7 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "modalities", "[\"text\\u0000audio\"]", 400},
         {IN_GENERATE, "lora_path", "\"x\"", 400},
         {IN_CHAT, "lora_path", "\"x\"", 400},
-        {IN_CHAT, "session_params", "{\"id\":\"x\"}", 400},
+        {IN_CHAT, "session_params", "{\"id\":\"x\"}", 200},
         {IN_CHAT, "continue_final_message", "true", 400},
         {IN_CHAT, "continue_final_message", "false", 200},
         {IN_CHAT, "allowed_token_ids", "[1]", 400},

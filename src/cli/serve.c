@@ -220,6 +220,7 @@ int cmd_serve(int argc, char **argv)
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
                               .max_pinned_tokens = ENGINE_PIN_QUARTER,
+                              .max_sessions = ENGINE_USUAL_SESSIONS,
                               .request_memory = &request_memory};
     server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
@@ -262,6 +263,7 @@ int cmd_serve(int argc, char **argv)
             "  POST /api/chat, /api/generate                 Ollama's\n"
             "  POST /generate                                SGLang's native form\n"
             "  POST /tokenize, /detokenize                   text or messages to ids, and back\n"
+            "  POST /open_session, /close_session            turns that go on from token ids\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache[?tiers=device,host,storage]\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"
@@ -404,6 +406,29 @@ int cmd_serve(int argc, char **argv)
              "Tokens of the KV cache that requests may ask to be kept (cache_control,\n"
              "prompt_cache_key): they go after all others, and go where nothing else is left. Of\n"
              "what is too much the front is kept. Default: a quarter of the cache; 0 = none."},
+        {.kind = CLI_U32,
+         .name = "max-sessions",
+         .arg = "N",
+         .target = &engine_p.max_sessions,
+         .max = 65535,
+         .help =
+             "Sessions (/open_session) that may be open at one time: their pages go after those\n"
+             "of nobody's. Default " NUMBER(ENGINE_NUM_SESSIONS) "; 0 = none."},
+        {.kind = CLI_FLAG,
+         .name = "enable-streaming-session",
+         .target = &engine_p.streaming_sessions,
+         .help =
+             "Sessions may be opened with streaming: true: they only go on, one turn at a time,\n"
+             "and keep all K and V between turns, the partial last page too, until room is\n"
+             "short. Takes 8 bytes for each session and token of a context. Pages of other\n"
+             "sessions have no place of their own then."},
+        {.kind = CLI_U32,
+         .name = "session-timeout",
+         .arg = "S",
+         .target = &server_p.session_timeout_s,
+         .help =
+             "Seconds after which an idle session ends, unless it was opened with a timeout of\n"
+             "its own. Default 3600; 0 = default."},
         {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",

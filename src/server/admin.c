@@ -58,18 +58,22 @@ void handle_health_generate(server *s, struct evhttp_request *http)
     call_start(s, &health_ops, http);
 }
 
-void handle_abort_request(server *s, struct evhttp_request *http)
+json_t *read_small_body(struct evhttp_request *http, api_error *err)
 {
     struct evbuffer *in = evhttp_request_get_input_buffer(http);
     size_t len = evbuffer_get_length(in);
+    if (len <= MAX_BODY)
+        return json_in_object(len ? (const char *)evbuffer_pullup(in, -1) : "", len, NULL, err);
+    api_fail(err, 413, NULL, "the body is longer than %d bytes", MAX_BODY);
+    return NULL;
+}
+
+void handle_abort_request(server *s, struct evhttp_request *http)
+{
     const char *rid = NULL;
     bool all = false;
     api_error err;
-    json_t *json = NULL;
-    if (len > MAX_BODY)
-        api_fail(&err, 413, NULL, "the body is longer than %d bytes", MAX_BODY);
-    else
-        json = json_in_object(len ? (const char *)evbuffer_pullup(in, -1) : "", len, NULL, &err);
+    json_t *json = read_small_body(http, &err);
     bool fine = json && api_check_fields(json, IN_ABORT, &err) &&
                 json_in_string(json, "rid", &rid, &err) &&
                 json_in_bool(json, "abort_all", &all, &err);

@@ -34,8 +34,11 @@ enum {
     IN_OLLAMA_CHAT = 1 << 19,
     IN_OLLAMA_GENERATE = 1 << 20,
     IN_OLLAMA_OPTIONS = 1 << 21,
-    IN_ABORT = 1 << 22, /* /abort_request */
-    API_NUM_PLACES = 23
+    IN_ABORT = 1 << 22,          /* /abort_request */
+    IN_SESSION_PARAMS = 1 << 23, /* session_params */
+    IN_OPEN_SESSION = 1 << 24,   /* /open_session */
+    IN_CLOSE_SESSION = 1 << 25,  /* /close_session */
+    API_NUM_PLACES = 26
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -42,6 +42,7 @@ void api_request_forget(api_request *r)
     r->root = r->messages = NULL;
     r->items = NULL;
     r->rid = r->model = NULL;
+    r->session = (api_session){0};
 }
 
 void api_request_fini(api_request *r)
@@ -95,7 +96,7 @@ bool api_request_parse_at(api_kind kind, const char *body, size_t len, const api
     out->root = json_in_object(body, len, &out->room, err);
     bool done = out->root && api_check_fields(out->root, dialects[kind].place, err) &&
                 parse_model(out, err) && dialects[kind].parse(out, err) &&
-                api_expand_choices(out, err);
+                api_expand_choices(out, err) && api_parse_session(out, err);
     out->context = NULL;
     if (!done) api_request_fini(out);
     return done;
@@ -203,6 +204,27 @@ bool api_parse_routing(api_request *r, const json_t *object, api_error *err)
         r->items[i].extra_key = extra_key;
         r->items[i].cache_salt = cache_salt;
     }
+    return true;
+}
+
+bool api_parse_session(api_request *r, api_error *err)
+{
+    const json_t *params = json_in_get(r->root, "session_params");
+    api_session *s = &r->session;
+    if (!params) return true;
+    if (!json_is_object(params))
+        return api_fail(err, 400, "session_params", "'session_params' must be an object");
+    if (!api_check_fields(params, IN_SESSION_PARAMS, err) ||
+        !api_parse_key(params, "id", &s->id, err) || !api_parse_key(params, "rid", &s->rid, err) ||
+        !json_in_int(params, "offset", -INT32_MAX, INT32_MAX, &s->offset, err) ||
+        !json_in_bool(params, "replace", &s->replace, err) ||
+        !json_in_bool(params, "drop_previous_output", &s->drop_previous_output, err))
+        return false;
+    if (!s->id && json_object_size(params))
+        return api_fail(err, 400, "session_params", "'session_params' has no 'id'");
+    if (s->id && (r->batch || r->num_items != 1))
+        return api_fail(err, 400, "session_params",
+                        "'session_params' is for one prompt with one answer");
     return true;
 }
 

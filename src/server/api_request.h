@@ -52,6 +52,14 @@ typedef struct api_context {
     uint64_t now_ns;
 } api_context;
 
+/* session_params: which turn of which session it is, see sessions.h. Strings of the body's. */
+typedef struct api_session {
+    const char *id;  /* NULL: of none */
+    const char *rid; /* the request that it goes on from; NULL: none */
+    int64_t offset;
+    bool replace, drop_previous_output;
+} api_session;
+
 /* Of a request of /v1/responses until its answer is out: malloc'ed. */
 typedef struct api_kept {
     memory_budget *budget;
@@ -77,6 +85,7 @@ typedef struct api_request {
     uint32_t num_items;    /* prompts * n; 0: there is nothing to ask the engine for (Ollama) */
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
+    api_session session;
     const char *model;     /* which it asked for, not checked here; NULL: it named none */
 
     api_output output;
@@ -124,6 +133,9 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
  * ids_ok / text_ok say what `key` may hold. */
 bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
                        bool ids_ok, api_error *err);
+
+/* session_params, where the place has it. */
+bool api_parse_session(api_request *r, api_error *err);
 
 /* temperature, top_p, penalties, stop, n, ... */
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err);

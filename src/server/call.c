@@ -68,6 +68,7 @@ static void release(call *c)
     for (uint32_t i = 0; i < c->num_items; i++)
         inbox_item_fini(&c->items[i]);
     memory_budget_give(s->params.request_memory, c->num_items * sizeof *c->items);
+    session_turn_free(c->turn);
     api_request_fini(&c->request);
     if (c->body) evbuffer_free(c->body);
     if (c->out) evbuffer_free(c->out);
@@ -359,6 +360,7 @@ void call_client_read(call *c)
 static call_item *hear(call *c, call_item *item)
 {
     call_item *next = inbox_merge(item);
+    if (c->turn) call_hear_turn(c, item); /* before the client does: it may go on from it at once */
     if (!item->first_ns) item->first_ns = server_now_ns(c->server);
     if (item->finished)
         c->num_open--;
@@ -519,6 +521,7 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     /* its first event may come before submit returns */
     rad_status status = engine_submit(c->server->engine, r, &item->id, &err);
     item->submitted = status == RAD_OK;
+    if (item->submitted && c->turn) session_turn_submitted(c->turn, item->id);
     if (item->submitted) return true; /* from now on the rest is the events' */
     item->status = status;
     item->prompt_tokens = r->num_ids;
@@ -534,11 +537,11 @@ static void submit(call *c)
     const char *model = c->request.model ? models_find(c->server, c->request.model) : NULL;
     if (c->request.model && !model) model = c->model_name = strdup(c->request.model);
     if (c->request.rid) snprintf(c->id, sizeof c->id, "%s", c->request.rid);
-    if (!create_items(c)) {
-        api_fail(&c->error, 503, NULL, "no memory for this request");
-        c->parsed = false;
-    }
-    for (uint32_t i = 0; i < c->num_items && !c->failed; i++)
+    if (!create_items(c))
+        c->parsed = api_fail(&c->error, 503, NULL, "no memory for this request");
+    else if (c->request.session.id)
+        c->parsed = call_begin_turn(c);
+    for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
         if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
     engine_share_end(&share);
     api_request_forget(&c->request);
@@ -598,7 +601,7 @@ static void start_here(call *c, struct evbuffer *body, size_t len)
     if (c->request.room.values > len / BYTES_A_UNIT)
         turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
     uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
-    if (!turn_has(s, units)) {
+    if (!turn_has(s, units) || c->request.session.id) { /* a turn of a session is encoded */
         give_to_worker(c, &s->workers[WORKER_PARSER], work_parse, on_submitted);
         return;
     }

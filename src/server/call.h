@@ -120,6 +120,7 @@ struct call {
     call *prev, *next;           /* all calls of the server */
     struct evhttp_request *http; /* NULL: answered, or the client is gone */
     api_request request; /* how to answer; its JSON is gone once the engine has the prompts */
+    struct session_turn *turn; /* of a session, or NULL */
     call_item *items;
     uint32_t num_items;
     uint32_t num_open; /* items submitted and not finished */

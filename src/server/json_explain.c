@@ -4,7 +4,8 @@
  *     {"device":  {"tokens": 32, "end": "evicted", "evicted_tokens": 64,
  *                  "evicted_s_ago": 1.5, "policy": "lru", "cause": "asked"},
  *      "host":    {"tokens": 16, "end": "never_seen", "found": 16, "load": "taken"},
- *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16}}
+ *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16},
+ *      "session": {"id": "a", "step": "append", "from": "turn-1", "history_tokens": 60, ...}}
  *
  * It speaks of the request's own namespace, and of no other request. */
 #include "server/cached_tokens.h"
@@ -58,8 +59,10 @@ json_t *json_cache_explanation(const call_item *item)
     const req_why *w = &item->why;
     const server_params *p = &item->call->server->params;
     if (!w->known || !cached_told(p)) return NULL;
-    if (!cached_exact(p)) return counts_alone(item, p);
-    json_t *json = json_object();
+    json_t *session = json_session(item->call);
+    json_t *json = cached_exact(p) ? json_object() : counts_alone(item, p);
+    if (session) add(json, "session", session);
+    if (!cached_exact(p)) return json;
     json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
     if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));
     add(json, "device", device);

@@ -74,7 +74,8 @@ json_t *json_usage(const call *c)
                           : json_null();
     json_t *by_tier = json_cached_details(c, sum);
     if (details && by_tier) json_object_set_new(details, "cached_tokens_details", by_tier);
-    json_t *why = by_tier && c->num_items == n ? json_cache_explanation(&c->items[0]) : NULL;
+    bool explains = (by_tier || c->turn) && c->num_items == n;
+    json_t *why = explains ? json_cache_explanation(&c->items[0]) : NULL;
     if (why) json_object_set_new(details, "cache_explanation", why);
     json_t *of_output = reasons ? json_pack("{s:I}", "reasoning_tokens", (json_int_t)reasoning)
                                 : NULL;

@@ -40,7 +40,7 @@ static int add_bytes(const char *bytes, size_t len, void *out)
 
 bool json_to_buffer(const json_t *json, struct evbuffer *out)
 {
-    return json && json_dump_callback(json, add_bytes, out, JSON_COMPACT) == 0;
+    return json && json_dump_callback(json, add_bytes, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
 }
 
 json_t *error_json(const api_error *err)

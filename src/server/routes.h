@@ -41,6 +41,8 @@
     ROUTE("/health_generate",         ROUTE_GET,    handle_health_generate)                        \
     ROUTE("/get_load",                ROUTE_GET,    handle_get_load)                               \
     ROUTE("/abort_request",           ROUTE_POST,   handle_abort_request)                          \
+    ROUTE("/open_session",            ROUTE_POST,   handle_open_session)                           \
+    ROUTE("/close_session",           ROUTE_POST,   handle_close_session)                          \
     ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \
     ROUTE("/get_model_info",          ROUTE_GET,    handle_model_info)                             \
     ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \

@@ -348,6 +348,21 @@ static rad_status bind_listener(server *s, rad_error *err)
     return RAD_OK;
 }
 
+static rad_status create_sessions(server *s, rad_error *err)
+{
+    enum { HISTORY_BYTES = 64 << 20, IDLE_S = 3600 };
+    const engine_info *info = engine_get_info(s->engine);
+    if (!s->params.session_history_bytes) s->params.session_history_bytes = HISTORY_BYTES;
+    if (!s->params.session_timeout_s) s->params.session_timeout_s = IDLE_S;
+    const sessions_params p = {.engine = s->engine,
+                               .max_sessions = info->max_sessions,
+                               .streaming = info->streaming_sessions,
+                               .idle_ns = s->params.session_timeout_s * UINT64_C(1000000000),
+                               .max_bytes = s->params.session_history_bytes};
+    rad_status status = sessions_create(&p, &s->sessions);
+    return status ? rad_fail(err, status, "server: no memory, or no thread, for sessions") : RAD_OK;
+}
+
 rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
                          rad_error *err)
 {
@@ -409,6 +424,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (status != RAD_OK) rad_fail(err, status, "server: no memory for answers");
     if (status == RAD_OK && s->params.tls.certificate)
         status = tls_create(&s->params.tls, &s->tls, err);
+    if (status == RAD_OK) status = create_sessions(s, err);
     if (status == RAD_OK) status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
     if (status == RAD_OK) status = turn_init(s, err);
@@ -461,6 +477,7 @@ void server_destroy(server *s)
     turn_fini(s);
     tls_destroy(s->tls);
     response_store_destroy(s->responses);
+    sessions_destroy(s->sessions);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     pthread_mutex_destroy(&s->lock);

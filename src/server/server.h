@@ -2,7 +2,7 @@
  *
  *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
  *     POST /v1/responses  /v1/messages  /v1/messages/count_tokens  /api/chat  /api/generate
- *     POST /tokenize  /detokenize
+ *     POST /tokenize  /detokenize  /open_session  /close_session
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
  *     GET, PUT, DELETE /hicache/storage-backend
@@ -37,6 +37,8 @@ typedef struct server_params {
     uint32_t drain_ms;             /* how long a stop waits for running requests; 0 = 5000 */
     uint64_t response_store_bytes; /* of answers kept for /v1/responses; 0 = 64 MiB */
     uint32_t response_store_s;     /* and for how long; 0 = 3600 */
+    uint64_t session_history_bytes; /* of all sessions' histories; 0 = 64 MiB */
+    uint32_t session_timeout_s; /* idle sessions end, unless they name their own time; 0 = 3600 */
     uint32_t max_header_bytes;     /* with the request line; 0 = 16384; past it 431 */
     uint32_t request_timeout_ms;   /* from a request's first byte to its last, and a second more
                                       for each min_bytes_per_s of it; 0 = 30000; past it 408 */

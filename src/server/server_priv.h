@@ -11,6 +11,7 @@
 #include "server/random_id.h"
 #include "server/response_store.h"
 #include "server/routes.h"
+#include "server/sessions.h"
 #include "server/tls.h"
 
 #include <event2/event.h>
@@ -122,6 +123,7 @@ struct server {
     bool hurry; /* a stop: work that waits for something gives up */
 
     response_store *responses; /* any thread */
+    sessions *sessions;        /* likewise */
     worker workers[NUM_WORKERS];
     flush_result flushed; /* the waiter's */
     turn turn;
@@ -196,7 +198,18 @@ bool browser_admit(server *s, struct evhttp_request *http, api_error *err);
  * such question. After browser_admit. */
 bool browser_preflight(server *s, struct evhttp_request *http);
 
+/* ---- session_turns.c ---- */
+/* The request is a turn of a session: its prompt becomes that history's ids and its own. Before it
+ * is submitted; false: the reason is in c->error. Encodes, and so takes its time. */
+bool call_begin_turn(call *c);
+/* Its news, and that it is over. */
+void call_hear_turn(call *c, const call_item *item);
+/* What the session did; NULL where it is none, or memory is short. */
+json_t *json_session(const call *c);
+
 /* ---- admin ---- */
+/* An object of the request's body, small and not counted; NULL and words. */
+json_t *read_small_body(struct evhttp_request *http, api_error *err);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,

@@ -301,7 +301,7 @@ def test_help_is_a_manual():
         check(out.startswith("usage: radish " + command) and "--model-path" in out, out)
         check(radish("help", command)[0] == out)
     # A number whose 0 is not 0 says so.
-    for command, zeros in (("serve", 27), ("chat", 2), ("generate", 2), ("logits", 1)):
+    for command, zeros in (("serve", 28), ("chat", 2), ("generate", 2), ("logits", 1)):
         out = " ".join(radish(command, "--help")[0].split())
         check(out.count("0 = default") == zeros, command, out)
     check("Default -1." in radish("chat", "--help")[0])

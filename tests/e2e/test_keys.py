@@ -68,6 +68,18 @@ def test_each_key_has_its_own_cache():
             check(ask(s, "ann-key", path, method="GET")[0].status == 200)
             check(ask(s, "bob-key", path, method="GET")[0].status == 404)
             check(ask(s, "bob-key", path, method="DELETE")[0].status == 404)
+        # nor are another's sessions, and a name that one took is free for others
+        for key in ("ann-key", "bob-key"):
+            check(ask(s, key, "/open_session", {"session_id": "mine"})[0].status == 200)
+            check(ask(s, key, "/open_session", {"session_id": "mine"})[0].status == 400)
+        turn = {"input_ids": [1, 2], "rid": "r", "session_params": {"id": "mine"}}
+        check(ask(s, "ann-key", "/generate", turn)[0].status == 200)
+        turn["session_params"]["rid"] = "r"
+        for key, want in (("ann-key", 200), ("bob-key", 400), ("carol-key", 400)):
+            check(ask(s, key, "/generate", {**turn, "rid": "next"})[0].status == want, key)
+        check(ask(s, "carol-key", "/close_session", {"session_id": "mine"})[0].status == 404)
+        check(ask(s, "bob-key", "/close_session", {"session_id": "mine"})[0].status == 200)
+        check(ask(s, "ann-key", "/generate", {**turn, "rid": "last"})[0].status == 200)
     file, server = with_keys("--shared-cache")
     with file, server as s:
         check(cached(s, "ann-key") == 0 and cached(s, "bob-key") == 97)
