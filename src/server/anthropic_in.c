@@ -6,10 +6,14 @@
  *
  * A block that cannot be read as text is refused by its type. `cache_control` anywhere asks that
  * the prompt be kept: it is pinned as a whole, since where a template puts a block's end only the
- * template knows, and what stands behind the marker costs nothing to keep beside it. */
+ * template knows, and what stands behind the marker costs nothing to keep beside it.
+ *
+ * A tool with `defer_loading` does not reach the template: the model reads its definition where the
+ * history refers to it first. So the front of the prompt, which the cache has, stays as it was. */
 #include "server/api_fields.h"
 #include "server/talk.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define NS_A_SECOND UINT64_C(1000000000)
@@ -18,6 +22,7 @@ typedef struct reader {
     talk talk;
     api_error *err;
     uint64_t pin_ns;
+    json_t *deferred; /* {name: definition as text} of those that nothing has referred to yet */
 } reader;
 
 static bool is(const json_t *value, const char *word)
@@ -70,6 +75,120 @@ static json_t *text_of(reader *in, json_t *block, const char *where)
     return api_check_fields(block, IN_BLOCK, in->err) && read_marker(in, block) ? text : NULL;
 }
 
+/* ---- tools that are told of in the history ---- */
+
+static json_t *definition_of(reader *in, json_t *tool)
+{
+    json_t *object = json_pack("{s:O, s:O*, s:O*}", "name", json_object_get(tool, "name"),
+                               "description", json_in_get(tool, "description"), "parameters",
+                               json_in_get(tool, "input_schema"));
+    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_t *line = text ? json_sprintf("\nThis tool can be called from here on: "
+                                       "{\"type\":\"function\",\"function\":%s}\n",
+                                       text)
+                        : NULL;
+    if (!line) in->talk.failed = true;
+    free(text);
+    json_decref(object);
+    return line;
+}
+
+/* `told`: the history tells of it. */
+static bool read_tool(reader *in, json_t *tool, bool told)
+{
+    json_t *name = json_object_get(tool, "name");
+    const json_t *type = json_in_get(tool, "type");
+    char word[48];
+    if (!json_string_length(name))
+        return api_fail(in->err, 400, "messages", "a tool_definition has no 'name'");
+    if (type && !is(type, "custom"))
+        return api_fail(
+            in->err, 400, "tools",
+            "the tool '%s' is one that Anthropic's servers run; this server runs "
+            "none: give tools with an 'input_schema'",
+            api_shown(json_string_value(type) ? json_string_value(type) : "", word, sizeof word));
+    bool deferred = false;
+    if (!api_check_fields(tool, IN_MESSAGES_TOOL, in->err) || !read_marker(in, tool) ||
+        !json_in_bool(tool, "defer_loading", &deferred, in->err))
+        return false;
+    if ((deferred || told) && !in->talk.failed) {
+        json_t *line = definition_of(in, tool);
+        if (!line || json_object_set_new(in->deferred, json_string_value(name), line) != 0)
+            in->talk.failed = true;
+    }
+    talk_tool(&in->talk, name, json_in_get(tool, "description"), json_in_get(tool, "input_schema"),
+              deferred || told);
+    return true;
+}
+
+static bool read_tools(reader *in, const json_t *tools)
+{
+    if (tools && !json_is_array(tools))
+        return api_fail(in->err, 400, "tools", "'tools' must be a list");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i);
+        if (!json_string_length(json_object_get(tool, "name")))
+            return api_fail(in->err, 400, "tools", "tools[%zu] has no 'name'", i);
+        if (!read_tool(in, tool, false)) return false;
+    }
+    if (json_array_size(tools) && !json_array_size(in->talk.tools) && !in->talk.failed)
+        return api_fail(in->err, 400, "tools",
+                        "'defer_loading' is true for all tools: one at least must be there from "
+                        "the beginning, to find the others with");
+    return true;
+}
+
+/* What the model reads where a tool is referred to: its definition, which stands there once, so
+ * that a short body cannot make a long prompt. */
+static json_t *told_of(reader *in, const json_t *name, const char *where)
+{
+    const char *word = json_string_value(name);
+    json_t *line = word ? json_incref(json_object_get(in->deferred, word)) : NULL;
+    if (!word) {
+        api_fail(in->err, 400, where, "%s: a reference to a tool has no name", where);
+        return NULL;
+    }
+    if (line && json_is_string(line)) {
+        if (json_object_set_new(in->deferred, word, json_null()) != 0) in->talk.failed = true;
+        return line;
+    }
+    line = line ? json_sprintf("\nThe tool %s can be called.\n", word)
+                : json_sprintf("\nThe tool %s is in the list of tools, or is not there.\n", word);
+    if (!line) in->talk.failed = true;
+    return line;
+}
+
+/* A block of a system message in the middle: tools come and go. */
+static bool read_change(reader *in, json_t *block, bool added)
+{
+    json_t *tool = json_object_get(block, "tool"), *line = NULL;
+    const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
+    if (!api_check_fields(block, IN_BLOCK, in->err) || !api_check_fields(tool, IN_BLOCK, in->err))
+        return false;
+    if (added && is(type, "tool_definition")) {
+        json_t *definition = json_object_get(tool, "definition");
+        if (!read_tool(in, definition, true)) return false;
+        name = json_object_get(definition, "name");
+    } else if (!is(type, "tool_reference")) {
+        return api_fail(in->err, 400, "messages",
+                        "the 'tool' of a tool_addition is a tool_definition or a tool_reference, "
+                        "that of a tool_removal a tool_reference");
+    }
+    if (added || !json_is_string(name)) {
+        line = told_of(in, name, "messages");
+        if (!line && !in->talk.failed) return false;
+    } else {
+        line = json_sprintf("\nThe tool %s cannot be called any more.\n", json_string_value(name));
+        if (!line) in->talk.failed = true;
+    }
+    talk_role(&in->talk, "system");
+    if (line) talk_text(&in->talk, line);
+    json_decref(line);
+    return true;
+}
+
+/* ---- messages ---- */
+
 /* A line that some clients put first, other in each request: it is about them, and everything
  * behind it would be computed anew. */
 static bool is_clients_own(const json_t *text)
@@ -90,7 +209,13 @@ static bool read_system(reader *in, json_t *system)
     if (!json_is_array(system))
         return api_fail(in->err, 400, "system", "'system' is a string or a list of text blocks");
     for (size_t i = 0; i < json_array_size(system); i++) {
-        json_t *text = text_of(in, json_array_get(system, i), "system");
+        json_t *block = json_array_get(system, i), *text;
+        const json_t *type = json_object_get(block, "type");
+        if (is(type, "tool_addition") || is(type, "tool_removal")) {
+            if (!read_change(in, block, is(type, "tool_addition"))) return false;
+            continue;
+        }
+        text = text_of(in, block, "system");
         if (!text) return false;
         if (is_clients_own(text)) continue;
         talk_role(&in->talk, "system");
@@ -107,12 +232,17 @@ static bool read_result(reader *in, json_t *block)
     if (json_is_array(content)) {
         parts = json_array();
         for (size_t i = 0; i < json_array_size(content); i++) {
-            json_t *text = text_of(in, json_array_get(content, i), "tool_result");
-            if (!text) {
+            json_t *part = json_array_get(content, i), *text;
+            if (is(json_object_get(part, "type"), "tool_reference"))
+                text = told_of(in, json_object_get(part, "tool_name"), "tool_result");
+            else
+                text = json_incref(text_of(in, part, "tool_result"));
+            if (!text && !in->talk.failed) {
                 json_decref(parts);
                 return false;
             }
             if (!talk_add_part(parts, text)) in->talk.failed = true;
+            json_decref(text);
         }
     } else if (content && !json_is_string(content)) {
         return api_fail(in->err, 400, "messages",
@@ -187,30 +317,6 @@ static bool read_message(reader *in, json_t *message, size_t index)
     return true;
 }
 
-static bool read_tools(reader *in, const json_t *tools)
-{
-    if (tools && !json_is_array(tools))
-        return api_fail(in->err, 400, "tools", "'tools' must be a list");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *name = json_object_get(tool, "name");
-        const json_t *type = json_in_get(tool, "type");
-        char word[48];
-        if (!json_is_string(name))
-            return api_fail(in->err, 400, "tools", "tools[%zu] has no 'name'", i);
-        if (type && !is(type, "custom"))
-            return api_fail(in->err, 400, "tools",
-                            "the tool '%s' is one that Anthropic's servers run; this server runs "
-                            "none: give tools with an 'input_schema'",
-                            api_shown(json_string_value(type) ? json_string_value(type) : "", word,
-                                      sizeof word));
-        if (!api_check_fields(tool, IN_MESSAGES_TOOL, in->err) || !read_marker(in, tool))
-            return false;
-        talk_tool(&in->talk, name, json_in_get(tool, "description"),
-                  json_in_get(tool, "input_schema"));
-    }
-    return true;
-}
-
 static bool read_choice(reader *in, const json_t *choice, conversation *c)
 {
     const json_t *type = json_object_get(choice, "type");
@@ -282,6 +388,8 @@ static bool parse(api_request *r, bool counts, api_error *err)
     conversation c = {.think = -1};
     int64_t max_tokens = -1;
     if (!talk_begin(&in.talk, r, err)) return false;
+    in.deferred = json_object();
+    if (!in.deferred) in.talk.failed = true;
     bool done = read_talk(&in, r->root, &c) && read_marker(&in, r->root) &&
                 json_in_bool(r->root, "stream", &r->stream, err) &&
                 json_in_int(r->root, "max_tokens", 1, INT32_MAX, &max_tokens, err) &&
@@ -291,6 +399,7 @@ static bool parse(api_request *r, bool counts, api_error *err)
     c.whole_calls = !r->stream;
     if (done) done = api_parse_routing(r, r->root, err) && talk_end(&in.talk, &c, err);
     talk_fini(&in.talk);
+    json_decref(in.deferred);
     r->items[0].max_new_tokens = max_tokens;
     r->pin_ns = in.pin_ns;
     return done;

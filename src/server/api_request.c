@@ -53,7 +53,7 @@ void api_request_fini(api_request *r)
     memory_budget_give(r->kept.budget, r->kept.bytes);
     free(r->kept.echo);
     free(r->kept.items);
-    free(r->kept.custom_names);
+    free(r->kept.tool_names);
     memset(r, 0, sizeof *r);
 }
 

@@ -63,11 +63,12 @@ typedef struct api_session {
 /* Of a request of /v1/responses until its answer is out: malloc'ed. */
 typedef struct api_kept {
     memory_budget *budget;
-    uint64_t bytes;     /* of it */
-    bool store;         /* the answer may be asked for, and gone on from */
-    char *echo;         /* an object: what the answer says again of the request */
-    char *items;        /* {"items": [...]}: the conversation so far */
-    char *custom_names; /* "\nname\nname\n": of tools that take free text */
+    uint64_t bytes;   /* of it */
+    bool store;       /* the answer may be asked for, and gone on from */
+    char *echo;       /* an object: what the answer says again of the request */
+    char *items;      /* {"items": [...]}: the conversation so far */
+    char *tool_names; /* of tools other than plain functions; see tool_names.h */
+    size_t tool_names_len, tool_names_room;
     size_t echo_len, items_len;
 } api_kept;
 

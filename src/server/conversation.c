@@ -246,14 +246,19 @@ static bool write_json(api_request *r, const conversation *c, json_t *tools, jso
 
 static bool set_output(api_request *r, const conversation *c, json_t *tools, api_error *err)
 {
+    bool later = json_array_size(c->later) && c->choice != TOOLS_NONE;
     r->output = (api_output){.parts = true,
-                             .calls = tools != NULL,
+                             .calls = tools || later,
                              .reasoning = !c->plain_text,
                              .whole_calls = c->whole_calls || !r->stream,
                              .one_call = c->one_call};
-    if (!tools) return true;
-    if (tool_types_create(tools, &r->output.types) != RAD_OK)
-        return api_fail(err, 503, NULL, "no memory for this request");
+    if (!r->output.calls) return true;
+    json_t *all = json_array();
+    bool made = all && (!tools || json_array_extend(all, tools) == 0) &&
+                (!later || json_array_extend(all, c->later) == 0) &&
+                tool_types_create(all, &r->output.types) == RAD_OK;
+    json_decref(all);
+    if (!made) return api_fail(err, 503, NULL, "no memory for this request");
     size_t bytes = tool_types_bytes(r->output.types);
     if (memory_budget_take(r->room.budget, bytes)) {
         r->output.types_bytes = bytes;

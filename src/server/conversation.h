@@ -13,6 +13,7 @@ typedef struct conversation {
     json_t *messages; /* [{role, content, tool_calls, tool_call_id, name, reasoning_content, ...}],
                        * content a string, a list of text parts or null. Changed in place. */
     json_t *tools;    /* [{type: "function", function: {name, description, parameters}}], or NULL */
+    json_t *later;    /* tools of which the messages tell the model, not the template; or NULL */
     json_t *kwargs;   /* chat_template_kwargs, or NULL */
     tool_choice choice;
     bool go_on;       /* the answer continues the last message, which is the assistant's */

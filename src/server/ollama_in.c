@@ -65,7 +65,7 @@ static bool read_tools(reader *in, const json_t *tools)
         if (!json_is_string(name))
             return api_fail(in->err, 400, "tools", "tools[%zu] has no function with a name", i);
         talk_tool(&in->talk, name, json_in_get(function, "description"),
-                  json_in_get(function, "parameters"));
+                  json_in_get(function, "parameters"), false);
     }
     return true;
 }

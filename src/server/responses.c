@@ -10,6 +10,7 @@
 #include "server/answer_parts.h"
 #include "server/cached_tokens.h"
 #include "server/server_priv.h"
+#include "server/tool_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,11 +22,16 @@ static const char *prefix_of(const call_item *item, const answer_part *part);
 /* A call whose tool takes free text. */
 static bool is_custom(const call_item *item, const answer_part *part)
 {
-    const char *names = item->call->request.kept.custom_names;
-    char word[256];
-    if (part->kind != PART_CALL || !names || strlen(part->name) > sizeof word - 3) return false;
-    snprintf(word, sizeof word, "\n%s\n", part->name);
-    return strstr(names, word) != NULL;
+    return part->kind == PART_CALL && tool_names_is_custom(&item->call->request.kept, part->name);
+}
+
+/* The name that the client knows, and its namespace where it has one. */
+static void put_name(json_writer *w, const call_item *item, const answer_part *part)
+{
+    size_t len = 0;
+    const char *space = tool_names_space(&item->call->request.kept, part->name, &len);
+    jw_name(w, "name"), jw_word(w, space ? part->name + len + strlen(TOOL_NAME_JOIN) : part->name);
+    if (space) jw_name(w, "namespace"), jw_text(w, space, len);
 }
 
 static const char *prefix_of(const call_item *item, const answer_part *part)
@@ -80,7 +86,7 @@ static void put_call(json_writer *w, const call_item *item, const answer_part *p
 {
     bool custom = is_custom(item, part);
     jw_name(w, "call_id"), jw_word(w, part->id);
-    jw_name(w, "name"), jw_word(w, part->name);
+    put_name(w, item, part);
     jw_name(w, custom ? "input" : "arguments");
     if (custom && whole)
         put_free_text(w, part);
@@ -310,7 +316,7 @@ static void say_end(json_writer *w, call_item *item, uint32_t index)
     answer_part *part = &item->parts.list[index];
     const part_events *events = events_of(item, part);
     begin_item_event(w, item, events->done, index);
-    if (part->kind == PART_CALL) jw_name(w, "name"), jw_word(w, part->name);
+    if (part->kind == PART_CALL) put_name(w, item, part);
     jw_name(w, events->member);
     if (is_custom(item, part))
         put_free_text(w, part);

@@ -7,11 +7,13 @@
  *       function_call_output            a tool's
  *
  * A custom tool takes free text: the model is told of a function with one argument, `input`, and
- * what it gives for that is what the client gets. Tools that OpenAI's servers would run are refused
+ * what it gives for that is what the client gets. A namespace is functions whose names, for the
+ * model, begin with its own (tool_names.h). Tools that OpenAI's servers would run are refused
  * by their type. */
 #include "server/api_fields.h"
 #include "server/response_store.h"
 #include "server/talk.h"
+#include "server/tool_names.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,15 +115,18 @@ static bool read_output(reader *in, json_t *item)
 static bool read_call(reader *in, json_t *item, bool custom)
 {
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
+    json_t *space = json_in_get(item, "namespace"), *joined = NULL;
     json_t *arguments = json_object_get(item, custom ? "input" : "arguments"), *made = NULL;
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
         return api_fail(in->err, 400, "input", "a call has a 'call_id', a 'name' and '%s'",
                         custom ? "input" : "arguments");
     if (custom) made = json_pack("{s:O}", "input", arguments);
+    if (json_string_length(space)) joined = tool_name_join(space, name);
     talk_role(&in->talk, "assistant");
-    talk_call(&in->talk, id, name, custom ? made : arguments);
-    if (custom && !made) in->talk.failed = true;
+    talk_call(&in->talk, id, joined ? joined : name, custom ? made : arguments);
+    if ((custom && !made) || (json_string_length(space) && !joined)) in->talk.failed = true;
     json_decref(made);
+    json_decref(joined);
     return true;
 }
 
@@ -152,31 +157,42 @@ static bool read_item(reader *in, json_t *item)
     return refuse(in, "input", "an item", type);
 }
 
+static bool read_tool(reader *in, api_request *r, json_t *tool, const json_t *space)
+{
+    json_t *name = json_object_get(tool, "name");
+    const json_t *type = json_object_get(tool, "type"), *inner = json_in_get(tool, "tools");
+    bool custom = is(type, "custom") && !space, functions = is(type, "namespace") && !space;
+    if (!custom && !functions && !is(type, "function")) {
+        char word[48];
+        const char *shown = json_string_value(type);
+        return api_fail(in->err, 400, "tools",
+                        "a tool of type '%s' is one that OpenAI's servers run; this server runs "
+                        "none: switch it off in the client",
+                        api_shown(shown ? shown : "", word, sizeof word));
+    }
+    if (!tool_name_is_fine(name))
+        return api_fail(in->err, 400, "tools", "a tool has no 'name', or one with line breaks");
+    if (!api_check_fields(tool, IN_RESPONSES_TOOL, in->err)) return false;
+    if (functions) {
+        for (size_t i = 0; i < json_array_size(inner); i++)
+            if (!read_tool(in, r, json_array_get(inner, i), name)) return false;
+        return true;
+    }
+    json_t *joined = space ? tool_name_join(space, name) : json_incref(name);
+    bool kept = joined && ((!custom && !space) || tool_names_add(&r->kept, space, name));
+    if (kept)
+        talk_tool(&in->talk, joined, json_in_get(tool, "description"),
+                  custom ? in->free_text : json_in_get(tool, "parameters"), false);
+    json_decref(joined);
+    return kept || api_fail(in->err, 503, NULL, "no memory for this request");
+}
+
 static bool read_tools(reader *in, api_request *r, const json_t *tools)
 {
-    size_t room = 2;
     if (tools && !json_is_array(tools))
         return api_fail(in->err, 400, "tools", "'tools' must be a list");
     for (size_t i = 0; i < json_array_size(tools); i++)
-        room += json_string_length(json_object_get(json_array_get(tools, i), "name")) + 1;
-    r->kept.custom_names = calloc(1, room);
-    if (!r->kept.custom_names) return api_fail(in->err, 503, NULL, "no memory for this request");
-    strcpy(r->kept.custom_names, "\n");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *name = json_object_get(tool, "name");
-        const json_t *type = json_object_get(tool, "type");
-        bool custom = is(type, "custom");
-        if (!custom && !is(type, "function"))
-            return refuse(in, "tools", "a tool", type); /* this server runs none */
-        if (!json_string_length(name) || strchr(json_string_value(name), '\n'))
-            return api_fail(in->err, 400, "tools", "tools[%zu] has no 'name'", i);
-        if (!api_check_fields(tool, IN_RESPONSES_TOOL, in->err)) return false;
-        talk_tool(&in->talk, name, json_in_get(tool, "description"),
-                  custom ? in->free_text : json_in_get(tool, "parameters"));
-        if (!custom) continue;
-        strcat(r->kept.custom_names, json_string_value(name));
-        strcat(r->kept.custom_names, "\n");
-    }
+        if (!read_tool(in, r, json_array_get(tools, i), NULL)) return false;
     return true;
 }
 

@@ -14,7 +14,8 @@ bool talk_begin(talk *t, api_request *r, api_error *err)
     r->num_items = 1;
     t->messages = json_array();
     t->tools = json_array();
-    if (!t->messages || !t->tools) t->failed = true;
+    t->later = json_array();
+    if (!t->messages || !t->tools || !t->later) t->failed = true;
     return true;
 }
 
@@ -99,11 +100,12 @@ void talk_result(talk *t, json_t *id, json_t *name, json_t *content)
         set_new(t, message, "content", json_string(""));
 }
 
-void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters)
+void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters, bool later)
 {
-    if (json_array_append_new(t->tools, json_pack("{s:s, s:{s:O, s:O*, s:O*}}", "type", "function",
-                                                  "function", "name", name, "description",
-                                                  description, "parameters", parameters)) != 0)
+    if (json_array_append_new(later ? t->later : t->tools,
+                              json_pack("{s:s, s:{s:O, s:O*, s:O*}}", "type", "function",
+                                        "function", "name", name, "description", description,
+                                        "parameters", parameters)) != 0)
         t->failed = true;
 }
 
@@ -112,6 +114,7 @@ bool talk_end(talk *t, conversation *c, api_error *err)
     if (t->failed) return api_fail(err, 503, NULL, "no memory for this request");
     c->messages = t->messages;
     c->tools = json_array_size(t->tools) ? t->tools : NULL;
+    c->later = t->later;
     return conversation_set(t->r, c, err);
 }
 
@@ -119,4 +122,5 @@ void talk_fini(talk *t)
 {
     json_decref(t->messages);
     json_decref(t->tools);
+    json_decref(t->later);
 }

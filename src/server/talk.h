@@ -12,7 +12,7 @@
 
 typedef struct talk {
     api_request *r;
-    json_t *messages, *tools;
+    json_t *messages, *tools, *later;
     json_t *last; /* the newest message, borrowed; NULL: the next text begins one */
     bool failed;  /* no memory */
 } talk;
@@ -30,7 +30,8 @@ void talk_call(talk *t, json_t *id, json_t *name, json_t *arguments);
 /* A message of its own; `content` is a string or a list of text parts. `id` or `name` may be
  * NULL. */
 void talk_result(talk *t, json_t *id, json_t *name, json_t *content);
-void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters);
+/* `later`: the chat template is not told of it, the history tells the model where it needs it. */
+void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters, bool later);
 
 /* Of a list of text parts in OpenAI's shape: one more. */
 bool talk_add_part(json_t *parts, json_t *text);

@@ -181,6 +181,46 @@ def test_tools():
             check(error["type"] == "invalid_request_error" and "tool_choice" in error["message"], error)
 
 
+def test_tools_that_the_history_tells_of():
+    """The front of the prompt stays; the model reads of a tool where it is first referred to."""
+    later = {"name": "rain", "description": "how much", "defer_loading": True,
+             "input_schema": {"type": "object", "properties": {"mm": {"type": "string"}}}}
+    script = [{"when": "says the tool", "say": "heard"},
+              {"when": ['"name":"rain"', "can be called."], "say": "<tool_call>\n<function=rain>\n"
+               "<parameter=mm>\n3\n</parameter>\n</function>\n</tool_call>"},
+              {"when": "rain", "say": "It is there already."}]
+    with Double(script, "--served-model-name", "*", "--tool-call-parser", "qwen3_coder",
+                template=TEMPLATE) as d:
+        def referring(*names, **fields):
+            return {**body("find", tools=[TOOL, later], **fields), "messages": [
+                {"role": "user", "content": "find"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "get_weather",
+                                                   "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [
+                    {"type": "tool_reference", "tool_name": name} for name in names]}]}]}
+        plain = body("find", tools=[TOOL])
+        count = d.ask("/v1/messages/count_tokens", plain)
+        check(d.ask("/v1/messages/count_tokens", body("find", tools=[TOOL, later])) == count)
+        d.ask("/v1/messages", plain)
+        told = d.ask("/v1/messages", referring("rain", "rain"))
+        check(told["content"][0]["input"] == {"mm": "3"}, told)  # a string, as its schema says
+        check(told["usage"]["cache_read_input_tokens"] >= count["input_tokens"] - 30, told, count)
+        once, twice = (d.ask("/v1/messages/count_tokens", referring(*["rain"] * n))["input_tokens"]
+                       for n in (1, 2))
+        check(twice - once < 40, once, twice)  # its definition stands there once
+        for tool in {"type": "tool_definition", "definition": later}, {"type": "tool_reference", "name": "rain"}:
+            changed = referring("rain")
+            changed["messages"] += [{"role": "system", "content": [
+                {"type": "tool_addition", "tool": tool},
+                {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "get_weather"}},
+                {"type": "text", "text": "So says the tool."}]}]
+            check(d.ask("/v1/messages", changed)["content"][0]["text"] == "heard", tool)
+        for bad, word in ((body("x", tools=[later]), "defer_loading"), (referring(3), "reference"),
+                          (body("x", tools=[TOOL], messages=[{"role": "system", "content": [
+                              {"type": "tool_addition", "tool": {"type": "text"}}]}]), "tool_definition")):
+            check(word in d.ask("/v1/messages", bad, 400)["error"]["message"], bad)
+
+
 def test_an_answer_goes_on_from_a_prefill():
     rules = [{"when": "assistant\nThe answer", "unless": "The answer<|im_end|>", "say": " is 4."}]
     with Double(rules, "--served-model-name", "*", template=TEMPLATE) as d:

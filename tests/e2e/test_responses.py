@@ -172,6 +172,31 @@ def test_free_text():
         d.ask("/v1/responses", again)
 
 
+def test_namespaces():
+    """The model knows a function of one by both names, the client by each."""
+    script = [{"when": "RESULT", "say": "done"},
+              {"say": '<tool_call>\n{"name": "mail__send", "arguments": {"to": "a"}}\n</tool_call>'}]
+    with Double(script, "--served-model-name", "*", template=TEMPLATE) as d:
+        space = {"type": "namespace", "name": "mail", "description": "letters", "tools": [
+            {"type": "function", "name": "send", "parameters": {"type": "object"}}]}
+        ask = {"input": "x", "tools": [TOOL, space]}
+        first = d.ask("/v1/responses", ask)
+        call, = first["output"]
+        check((call["type"], call["namespace"], call["name"]) == ("function_call", "mail", "send"), call)
+        added = next(e for e in stream(d, ask) if e["type"] == "response.output_item.added")
+        check((added["item"]["namespace"], added["item"]["name"]) == ("mail", "send"), added)
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "RESULT"}
+        for body in ({**ask, "input": [{"role": "user", "content": "x"}, call, result]},
+                     {**ask, "input": [result], "previous_response_id": first["id"]}):
+            told = d.ask("/v1/responses", body)
+            check(told["output"][0]["content"][0]["text"] == "done", told)
+            use = told["usage"]  # but for the result and the end token all is known
+            check(use["input_tokens_details"]["cached_tokens"] >
+                  first["usage"]["input_tokens"] + first["usage"]["output_tokens"] - 2, use, first)
+        for tool in {**space, "tools": [space]}, {**space, "name": "a\nb"}, {"type": "function", "name": ""}:
+            check(d.ask("/v1/responses", {**ask, "tools": [tool]}, 400)["error"]["param"] == "tools", tool)
+
+
 def test_thoughts():
     with Double([{"say": "<think>Hm.</think>Yes."}], "--reasoning-parser", "qwen3",
                 template=TEMPLATE) as d:
