@@ -8,7 +8,7 @@
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh); for the tests also
-# clients from npm (tools/install-clients.sh).
+# clients from npm (tools/install-clients.sh), for the long ones coding agents.
 PREFIX ?= /usr/local
 MODEL  ?= models/radish-tiny.gguf
 HOST   ?= 127.0.0.1
@@ -27,7 +27,7 @@ run: build/deps-build
 test: build/deps-test build/clients/done
 	@tools/run-tests.sh $(JOBS)
 
-test-long: build/deps-test build/clients/done build/deps-fuzz build/deps-long
+test-long: build/deps-test build/clients/done build/agents/done build/deps-fuzz build/deps-long
 	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
 	@tools/run-fuzz.sh 600
 	@tools/run-ports.sh $(JOBS)
@@ -46,8 +46,8 @@ build/deps-%: tools/install-deps.sh
 	@tools/install-deps.sh $*
 	@mkdir -p build && touch $@
 
-build/clients/done: tests/clients/package-lock.json tools/install-clients.sh
-	@tools/install-clients.sh
+build/%/done: tests/%/package-lock.json tools/install-clients.sh
+	@tools/install-clients.sh $*
 	@mkdir -p $(@D) && touch $@
 
 clean:
