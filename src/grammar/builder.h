@@ -1,0 +1,52 @@
+/* builder.h - rules under construction, and the automaton that they become.
+ *
+ * Whoever reads a form of grammar (regex.c, ebnf.c, schema.c) makes rules, builds a fragment for
+ * each in the one NFA, and hands the rule that begins to builder_link. Rules may name each other
+ * before they have a fragment. Private to this room. */
+#ifndef GRAMMAR_BUILDER_H
+#define GRAMMAR_BUILDER_H
+
+#include "grammar/automaton.h"
+#include "grammar/dfa.h"
+
+typedef struct gr_rule {
+    nfa_frag frag;
+    dfa d;
+    const char *name; /* for words; NULL */
+    uint32_t name_len;
+    uint32_t shared;     /* the same in every grammar of a vocabulary: its masks are kept there */
+    uint32_t component;  /* 1 + number; rules of one call each other */
+    uint32_t first;      /* its first state in the automaton */
+    bool defined, apart; /* apart: never copied into its callers */
+    bool nullable, productive, recursive, copied, placed;
+} gr_rule;
+
+typedef struct gr_builder {
+    gr_mem mem;
+    nfa n;
+    gr_rule *rules;
+    uint32_t num_rules, cap_rules;
+    grammar_space space;
+    bool closed_objects;
+    uint32_t known[16]; /* rule + 1 of what many schemas use: json_rules.h */
+} gr_builder;
+
+void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
+                  const grammar_limits *limits, rad_error *err);
+void builder_fini(gr_builder *b);
+
+uint32_t builder_rule(gr_builder *b);
+void builder_define(gr_builder *b, uint32_t rule, nfa_frag f);
+
+/* The automaton of `root` in *out, zeroed before. */
+rad_status builder_link(gr_builder *b, uint32_t root, gr_automaton *out);
+
+/* Words with the place, as "at byte 17". */
+rad_status builder_refuse(gr_builder *b, rad_status status, size_t at, const char *what);
+
+/* ---- forms of grammars; each returns mem.status and the rule that begins ---- */
+
+rad_status regex_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
+rad_status ebnf_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
+
+#endif

@@ -1,0 +1,377 @@
+/* ebnf.c - rules in EBNF, as GBNF and W3C write it.
+ *
+ *     root   ::= item ("," item)* # a comment
+ *     item   ::= [a-z]+ | "\u00e9" | 'quoted' | number{1,3} | .
+ *     number ::= [0-9]
+ *
+ * A rule ends where the next name ::= begins; the one named root begins, or else the first. A text
+ * in quotes knows \n \r \t \\ \" \' \xHH \uHHHH \UHHHHHHHH; classes are those of regex.h, and . is
+ * any character. Three words more:
+ *
+ *     %token 17       this token of the vocabulary, by its id: control tokens, too
+ *     %regex /a+/     texts that match (\/ is a slash)
+ *     %json {...}     JSON by this schema
+ *
+ * Rules may call each other and themselves, also at their beginning (link.c). */
+#include "grammar/regex.h"
+
+#include "base/utf8.h"
+
+enum { MOST_DEPTH = 250 };
+
+typedef struct reader {
+    gr_builder *b;
+    const char *text;
+    size_t len, i;
+    unsigned depth;
+    uint32_t first_rule; /* those before it are not ours */
+    uint32_t *slots;     /* rules by name: rule + 1 */
+    uint32_t cap_slots;
+} reader;
+
+static rad_status refuse(reader *r, rad_status status, size_t i, const char *what)
+{
+    return builder_refuse(r->b, status, i, what);
+}
+
+static int look(const reader *r, size_t ahead)
+{
+    return r->i + ahead < r->len ? (unsigned char)r->text[r->i + ahead] : -1;
+}
+
+static bool ok(const reader *r)
+{
+    return !r->b->mem.status;
+}
+
+static void skip_blanks(reader *r)
+{
+    for (int c; (c = look(r, 0)) >= 0;) {
+        if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+            r->i++;
+        } else if (c == '#') {
+            while (look(r, 0) >= 0 && look(r, 0) != '\n')
+                r->i++;
+        } else if (c == '/' && look(r, 1) == '*') {
+            while (look(r, 0) >= 0 && !(look(r, 0) == '*' && look(r, 1) == '/'))
+                r->i++;
+            r->i = RAD_MIN(r->i + 2, r->len);
+        } else {
+            break;
+        }
+    }
+}
+
+static bool in_name(int c)
+{
+    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || c == '_' ||
+           c == '-';
+}
+
+static size_t name_length(const reader *r)
+{
+    size_t n = 0;
+    while (look(r, n) >= 0 && in_name(look(r, n)))
+        n++;
+    return n;
+}
+
+/* Whether a rule begins here: a name and ::=. */
+static bool at_rule(const reader *r)
+{
+    reader ahead = *r;
+    size_t n = name_length(r);
+    if (!n) return false;
+    ahead.i += n;
+    skip_blanks(&ahead);
+    return look(&ahead, 0) == ':' && look(&ahead, 1) == ':' && look(&ahead, 2) == '=';
+}
+
+static uint32_t name_hash(const char *name, size_t len)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)name[i]) * 16777619u;
+    return h ^ h >> 15;
+}
+
+/* The rule with this name, made if there is none. */
+static uint32_t find_rule(reader *r, const char *name, size_t len)
+{
+    gr_builder *b = r->b;
+    uint32_t count = b->num_rules - r->first_rule;
+    if ((uint64_t)count * 2 >= r->cap_slots) {
+        uint32_t *slots = NULL, cap = 0;
+        if (!GR_GROW(&b->mem, slots, cap, RAD_MAX((uint64_t)r->cap_slots * 2, 64u))) return 0;
+        for (uint32_t id = r->first_rule; id < b->num_rules; id++) {
+            if (!b->rules[id].name) continue;
+            uint32_t h = name_hash(b->rules[id].name, b->rules[id].name_len);
+            while (slots[h & (cap - 1)])
+                h++;
+            slots[h & (cap - 1)] = id + 1;
+        }
+        GR_DROP(&b->mem, r->slots, r->cap_slots);
+        r->slots = slots;
+        r->cap_slots = cap;
+    }
+    uint32_t h = name_hash(name, len);
+    gr_work(&b->mem, 1);
+    for (uint32_t id; (id = r->slots[h & (r->cap_slots - 1)]); h++) {
+        const gr_rule *rule = &b->rules[id - 1];
+        gr_work(&b->mem, 1);
+        if (rule->name_len == len && memcmp(rule->name, name, len) == 0) return id - 1;
+    }
+    uint32_t id = builder_rule(b);
+    if (!ok(r)) return 0;
+    b->rules[id].name = name;
+    b->rules[id].name_len = (uint32_t)len;
+    r->slots[h & (r->cap_slots - 1)] = id + 1;
+    return id;
+}
+
+/* ---- elements ---- */
+
+static bool read_hex(reader *r, unsigned digits, uint32_t *code)
+{
+    *code = 0;
+    for (unsigned k = 0; k < digits; k++) {
+        int c = look(r, k);
+        int digit = c >= '0' && c <= '9' ? c - '0' : c < 0 ? -1 : (c | 0x20) - 'a' + 10;
+        if (digit < 0 || digit > 15 || (c > '9' && digit < 10)) return false;
+        *code = *code << 4 | (uint32_t)digit;
+    }
+    r->i += digits;
+    return *code <= CHARS_LAST && !(*code >= 0xd800 && *code < 0xe000);
+}
+
+static bool read_escape(reader *r, uint32_t *code)
+{
+    static const char letters[] = "nrt0", codes[] = "\n\r\t\0";
+    size_t begin = r->i++;
+    int c = look(r, 0);
+    r->i++;
+    const char *known = c > 0 ? strchr(letters, c) : NULL;
+    bool found = true;
+    if (known)
+        *code = (unsigned char)codes[known - letters];
+    else if (c == 'x' || c == 'u' || c == 'U')
+        found = read_hex(r, c == 'x' ? 2 : c == 'u' ? 4 : 8, code);
+    else if (c > 0 && strchr("\\\"'[]-^/", c))
+        *code = (uint32_t)c;
+    else
+        found = false;
+    if (!found) refuse(r, RAD_E_INVAL, begin, "this escape names no character");
+    return found;
+}
+
+static nfa_frag read_literal(reader *r, int quote)
+{
+    nfa *n = &r->b->n;
+    nfa_frag f = nfa_nothing(n);
+    size_t begin = r->i++;
+    while (ok(r) && look(r, 0) >= 0 && look(r, 0) != quote) {
+        uint32_t code;
+        if (look(r, 0) == '\\') {
+            if (!read_escape(r, &code)) return f;
+        } else {
+            utf8_char c = utf8_next((const unsigned char *)r->text + r->i, r->len - r->i);
+            if (!c.valid) {
+                refuse(r, RAD_E_INVAL, r->i, "this is not UTF-8");
+                return f;
+            }
+            r->i += c.len;
+            code = c.code;
+        }
+        f.out = chars_append(n, f.out, code, CHARS_UTF8);
+    }
+    if (look(r, 0) != quote) refuse(r, RAD_E_INVAL, begin, "this text has no end");
+    r->i++;
+    return f;
+}
+
+static nfa_frag read_set(reader *r, int c)
+{
+    nfa *n = &r->b->n;
+    char_set set;
+    chars_init(&set, &r->b->mem);
+    r->i++;
+    if (c == '.')
+        chars_add(&set, 0, CHARS_LAST);
+    else
+        regex_class(r->b, r->text, r->len, &r->i, &set, 0);
+    nfa_frag f = chars_frag(n, &set, CHARS_UTF8);
+    chars_fini(&set);
+    return f;
+}
+
+static bool is_word(const reader *r, const char *word)
+{
+    size_t len = strlen(word);
+    return r->len - r->i >= len && memcmp(r->text + r->i, word, len) == 0 &&
+           !(look(r, len) >= 0 && in_name(look(r, len)));
+}
+
+static nfa_frag read_word(reader *r)
+{
+    gr_builder *b = r->b;
+    size_t begin = r->i;
+    if (is_word(r, "%token")) {
+        uint64_t id = 0;
+        r->i += 6;
+        skip_blanks(r);
+        size_t digits = r->i;
+        for (int c; (c = look(r, 0)) >= '0' && c <= '9' && id < 1u << 24; r->i++)
+            id = id * 10 + (uint64_t)(c - '0');
+        if (digits == r->i || id >= 1u << 24)
+            refuse(r, RAD_E_INVAL, begin, "%token is followed by the id of a token");
+        return nfa_control(&b->n, (uint32_t)id & 0xffffff);
+    }
+    if (is_word(r, "%regex")) {
+        r->i += 6;
+        skip_blanks(r);
+        size_t first = r->i + 1, end = first;
+        while (end < r->len && r->text[end] != '/')
+            end += r->text[end] == '\\' ? 2 : 1;
+        if (look(r, 0) != '/' || end >= r->len) {
+            refuse(r, RAD_E_INVAL, begin, "%regex is followed by an expression between slashes");
+            return nfa_nothing(&b->n);
+        }
+        dfa d = {0};
+        nfa_frag f = {0};
+        if (regex_dfa(b, &d, r->text + first, end - first, CHARS_UTF8, true))
+            f = dfa_embed(&b->n, &d);
+        dfa_fini(&d);
+        r->i = end + 1;
+        return f;
+    }
+    refuse(r, RAD_E_INVAL, begin, "only %token, %regex and %json begin with a %");
+    return nfa_nothing(&b->n);
+}
+
+static nfa_frag read_alternatives(reader *r);
+
+static nfa_frag read_element(reader *r)
+{
+    nfa *n = &r->b->n;
+    int c = look(r, 0);
+    size_t begin = r->i, len;
+    switch (c) {
+    case '"':
+    case '\'': return read_literal(r, c);
+    case '[':
+    case '.': return read_set(r, c);
+    case '%': return read_word(r);
+    case '(': {
+        r->i++;
+        if (++r->depth > MOST_DEPTH) {
+            refuse(r, RAD_E_LIMIT, begin, "groups are nested too deep");
+            return nfa_nothing(n);
+        }
+        nfa_frag f = read_alternatives(r);
+        r->depth--;
+        if (ok(r) && look(r, 0) != ')') refuse(r, RAD_E_INVAL, begin, "this group has no end");
+        r->i++;
+        return f;
+    }
+    default: break;
+    }
+    if ((len = name_length(r))) {
+        uint32_t rule = find_rule(r, r->text + r->i, len);
+        r->i += len;
+        return nfa_rule(n, rule);
+    }
+    refuse(r, RAD_E_INVAL, begin, "this begins nothing that a rule is made of");
+    return nfa_nothing(n);
+}
+
+static nfa_frag read_sequence(reader *r)
+{
+    nfa *n = &r->b->n;
+    nfa_frag f = nfa_nothing(n);
+    for (skip_blanks(r); ok(r); skip_blanks(r)) {
+        int c = look(r, 0);
+        uint32_t min = 0, max = UINT32_MAX;
+        if (c < 0 || c == '|' || c == ')' || at_rule(r)) break;
+        nfa_frag next = read_element(r);
+        c = look(r, 0);
+        if (!ok(r)) break;
+        size_t begin = r->i;
+        bool repeated = c == '*' || c == '+' || c == '?';
+        if (repeated) {
+            r->i++;
+            min = c == '+';
+            max = c == '?' ? 1 : UINT32_MAX;
+        } else if (c == '{') {
+            repeated = regex_counts(r->b, r->text, r->len, &r->i, &min, &max, 0);
+            if (!repeated) refuse(r, RAD_E_INVAL, begin, "this is no number of times");
+        }
+        if (repeated) next = nfa_repeat(n, next, min, max);
+        f = nfa_concat(n, f, next);
+    }
+    return f;
+}
+
+static nfa_frag read_alternatives(reader *r)
+{
+    nfa *n = &r->b->n;
+    nfa_frag f = read_sequence(r);
+    if (look(r, 0) != '|') return f;
+    uint32_t in = nfa_state(n), out = nfa_state(n);
+    nfa_empty(n, in, f.in);
+    nfa_empty(n, f.out, out);
+    while (ok(r) && look(r, 0) == '|') {
+        r->i++;
+        nfa_frag next = read_sequence(r);
+        nfa_empty(n, in, next.in);
+        nfa_empty(n, next.out, out);
+    }
+    f.in = in;
+    f.out = out;
+    return f;
+}
+
+static void read_rules(reader *r, uint32_t *root)
+{
+    gr_builder *b = r->b;
+    bool any = false;
+    for (skip_blanks(r); ok(r) && r->i < r->len; skip_blanks(r)) {
+        size_t begin = r->i, len = name_length(r);
+        if (!at_rule(r)) {
+            refuse(r, RAD_E_INVAL, begin, "a rule begins with its name and ::=");
+            return;
+        }
+        uint32_t rule = find_rule(r, r->text + begin, len);
+        r->i += len;
+        skip_blanks(r);
+        r->i += 3;
+        if (ok(r) && b->rules[rule].defined) {
+            refuse(r, RAD_E_INVAL, begin, "this rule was defined before");
+            return;
+        }
+        if (!any || (len == 4 && memcmp(r->text + begin, "root", 4) == 0)) *root = rule;
+        any = true;
+        builder_define(b, rule, read_alternatives(r));
+        if (ok(r) && look(r, 0) == ')') refuse(r, RAD_E_INVAL, r->i, "a ) without its (");
+    }
+    if (!ok(r)) return;
+    if (!any) {
+        refuse(r, RAD_E_INVAL, 0, "there is no rule");
+        return;
+    }
+    for (uint32_t i = r->first_rule; i < b->num_rules; i++) {
+        const gr_rule *rule = &b->rules[i];
+        if (!rule->defined && rule->name) {
+            gr_fail(&b->mem, RAD_E_INVAL, "at byte %zu: there is no rule named %.*s",
+                    (size_t)(rule->name - r->text), (int)RAD_MIN(rule->name_len, 100u), rule->name);
+            return;
+        }
+    }
+}
+
+rad_status ebnf_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
+{
+    reader r = {.b = b, .text = text, .len = len, .first_rule = b->num_rules};
+    read_rules(&r, root);
+    GR_DROP(&b->mem, r.slots, r.cap_slots);
+    return b->mem.status;
+}

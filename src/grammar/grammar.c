@@ -1,0 +1,72 @@
+/* grammar.c - a spec becomes a grammar: the form it is written in is built, its rules are linked.
+ */
+#include "grammar/grammar_impl.h"
+
+#include "grammar/builder.h"
+
+static rad_status build(gr_builder *b, const grammar_spec *spec, uint32_t *root)
+{
+    switch (spec->kind) {
+    case GRAMMAR_REGEX: return regex_build(b, spec->text, spec->len, root);
+    case GRAMMAR_EBNF: return ebnf_build(b, spec->text, spec->len, root);
+    default: break;
+    }
+    return gr_fail(&b->mem, RAD_E_UNSUPPORTED, "there is no grammar of kind %d", (int)spec->kind);
+}
+
+rad_status grammar_compile(grammar_vocab *v, const grammar_spec *spec, const grammar_limits *limits,
+                           grammar **out, rad_error *err)
+{
+    gr_builder b;
+    uint32_t root = 0;
+    uint32_t longest = limits && limits->text_bytes ? limits->text_bytes : 4u << 20;
+    *out = NULL;
+    if (spec->len > longest)
+        return rad_fail(err, RAD_E_LIMIT, "a grammar of %zu bytes is longer than %u", spec->len,
+                        longest);
+    grammar *g = rad_alloc(&v->env, sizeof *g);
+    if (!g) return rad_fail(err, RAD_E_NOMEM, "no memory for a grammar");
+    builder_init(&b, &v->env, v->single, limits, err);
+    b.space = spec->space;
+    b.closed_objects = spec->closed_objects;
+    rad_status status = build(&b, spec, &root);
+    if (!status) status = builder_link(&b, root, &g->a);
+    builder_fini(&b);
+    if (status) {
+        automaton_fini(&g->a, &b.mem);
+        rad_free(&v->env, g, sizeof *g);
+        return status;
+    }
+    atomic_init(&g->refs, 1);
+    g->v = v;
+    g->mem = b.mem;
+    g->mem.err = NULL;
+    g->stats = (grammar_stats){.states = g->a.num_states,
+                               .edges = g->a.num_ranges,
+                               .calls = g->a.num_calls,
+                               .rules = g->a.num_rules,
+                               .bytes = b.mem.used,
+                               .peak_bytes = b.mem.peak,
+                               .steps = b.mem.steps};
+    *out = g;
+    return RAD_OK;
+}
+
+grammar *grammar_ref(grammar *g)
+{
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    return g;
+}
+
+void grammar_unref(grammar *g)
+{
+    if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+    rad_env env = g->v->env;
+    automaton_fini(&g->a, &g->mem);
+    rad_free(&env, g, sizeof *g);
+}
+
+void grammar_get_stats(const grammar *g, grammar_stats *out)
+{
+    *out = g->stats;
+}

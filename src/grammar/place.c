@@ -1,0 +1,262 @@
+/* place.c - the stacks of a grammar's places, and how a byte leads from one place to the next. */
+#include "grammar/place.h"
+
+#include "base/mix64.h"
+
+/* ---- stacks ---- */
+
+static bool grow(const rad_env *env, void **array, uint32_t *cap, uint32_t want, size_t element)
+{
+    if (want <= *cap) return true;
+    uint32_t new_cap = RAD_MAX(*cap * 2, 16u);
+    while (new_cap < want)
+        new_cap *= 2;
+    void *memory = rad_alloc(env, rad_mul(new_cap, element));
+    if (!memory) return false;
+    if (*array) memcpy(memory, *array, (size_t)*cap * element);
+    rad_free(env, *array, (size_t)*cap * element);
+    *array = memory;
+    *cap = new_cap;
+    return true;
+}
+
+static uint32_t cell_hash(const stack_cell *c)
+{
+    return (uint32_t)mix64(((uint64_t)c->back << 32 | c->below) ^
+                           (uint64_t)c->beside * 0x9e3779b97f4a7c15u);
+}
+
+static void put_slot(stacks *s, uint32_t id)
+{
+    uint32_t h = cell_hash(&s->cells[id]);
+    while (s->slots[h & (s->cap_slots - 1)])
+        h++;
+    s->slots[h & (s->cap_slots - 1)] = id;
+}
+
+static bool make_slots(stacks *s, uint32_t cap)
+{
+    uint32_t *slots = rad_alloc(&s->env, (size_t)cap * sizeof *slots);
+    if (!slots) return false;
+    rad_free(&s->env, s->slots, (size_t)s->cap_slots * sizeof *s->slots);
+    s->slots = slots;
+    s->cap_slots = cap;
+    for (uint32_t id = BOTTOM + 1; id < s->count; id++)
+        put_slot(s, id);
+    return true;
+}
+
+bool stacks_init(stacks *s, const rad_env *env)
+{
+    *s = (stacks){.env = *env, .count = BOTTOM + 1};
+    void *cells = NULL;
+    bool ok = grow(env, &cells, &s->cap, 16, sizeof *s->cells);
+    s->cells = cells;
+    if (!ok || !make_slots(s, 64)) return false;
+    s->cells[BOTTOM] = (stack_cell){.back = NOWHERE};
+    return true;
+}
+
+void stacks_fini(stacks *s)
+{
+    rad_free(&s->env, s->cells, (size_t)s->cap * sizeof *s->cells);
+    rad_free(&s->env, s->slots, (size_t)s->cap_slots * sizeof *s->slots);
+    *s = (stacks){0};
+}
+
+bool stacks_copy(stacks *to, const stacks *from)
+{
+    *to = (stacks){
+        .env = from->env, .cap = from->cap, .count = from->count, .cap_slots = from->cap_slots};
+    to->cells = rad_alloc(&to->env, (size_t)to->cap * sizeof *to->cells);
+    to->slots = rad_alloc(&to->env, (size_t)to->cap_slots * sizeof *to->slots);
+    if (!to->cells || !to->slots) return false;
+    memcpy(to->cells, from->cells, (size_t)to->count * sizeof *to->cells);
+    memcpy(to->slots, from->slots, (size_t)to->cap_slots * sizeof *to->slots);
+    return true;
+}
+
+void stacks_cut(stacks *s, uint32_t count)
+{
+    /* In the reverse order of their coming: a cell that came last stands in no other's way. */
+    while (s->count > count) {
+        uint32_t id = --s->count, h = cell_hash(&s->cells[id]);
+        while (s->slots[h & (s->cap_slots - 1)] != id)
+            h++;
+        s->slots[h & (s->cap_slots - 1)] = 0;
+    }
+    s->status = RAD_OK;
+}
+
+void stacks_collect(stacks *s, uint32_t *marks)
+{
+    for (uint32_t id = s->count; id-- > BOTTOM + 1;)
+        if (marks[id]) marks[s->cells[id].below] = marks[s->cells[id].beside] = 1;
+    uint32_t kept = BOTTOM + 1;
+    marks[NO_STACKS] = NO_STACKS;
+    marks[BOTTOM] = BOTTOM;
+    for (uint32_t id = BOTTOM + 1; id < s->count; id++) {
+        if (!marks[id]) continue;
+        stack_cell c = s->cells[id];
+        s->cells[kept] = (stack_cell){c.back, marks[c.below], marks[c.beside]};
+        marks[id] = kept++;
+    }
+    s->count = kept;
+    memset(s->slots, 0, (size_t)s->cap_slots * sizeof *s->slots);
+    for (uint32_t id = BOTTOM + 1; id < kept; id++)
+        put_slot(s, id);
+}
+
+static uint32_t make_cell(stacks *s, uint32_t back, uint32_t below, uint32_t beside)
+{
+    stack_cell c = {back, below, beside};
+    uint32_t h = cell_hash(&c);
+    for (uint32_t id; (id = s->slots[h & (s->cap_slots - 1)]); h++)
+        if (memcmp(&s->cells[id], &c, sizeof c) == 0) return id;
+    if (s->count >= MOST_CELLS) {
+        s->status = RAD_E_LIMIT;
+        return NO_STACKS;
+    }
+    void *cells = s->cells;
+    bool ok = grow(&s->env, &cells, &s->cap, s->count + 1, sizeof *s->cells);
+    s->cells = cells;
+    if (!ok || (s->count * 2 >= s->cap_slots && !make_slots(s, s->cap_slots * 2))) {
+        s->status = RAD_E_NOMEM;
+        return NO_STACKS;
+    }
+    s->cells[s->count] = c;
+    put_slot(s, s->count);
+    return s->count++;
+}
+
+uint32_t stacks_push(stacks *s, uint32_t back, uint32_t below)
+{
+    return make_cell(s, back, below, NO_STACKS);
+}
+
+static uint32_t unite(stacks *s, uint32_t a, uint32_t b, uint32_t depth, bool *deep)
+{
+    if (a == b || !b) return a;
+    if (!a) return b;
+    if (depth == MERGE_DEPTH) {
+        *deep = true;
+        return NO_STACKS;
+    }
+    const stack_cell x = a == BOTTOM ? (stack_cell){NOWHERE, 0, 0} : s->cells[a];
+    const stack_cell y = b == BOTTOM ? (stack_cell){NOWHERE, 0, 0} : s->cells[b];
+    stack_cell c = x.back <= y.back ? x : y;
+    if (x.back == y.back) c.below = unite(s, x.below, y.below, depth + 1, deep);
+    c.beside =
+        unite(s, x.back <= y.back ? x.beside : a, y.back <= x.back ? y.beside : b, depth + 1, deep);
+    if (*deep || s->status) return NO_STACKS;
+    return c.back == NOWHERE ? BOTTOM : make_cell(s, c.back, c.below, c.beside);
+}
+
+uint32_t stacks_unite(stacks *s, uint32_t a, uint32_t b)
+{
+    bool deep = false;
+    uint32_t both = unite(s, a, b, 0, &deep);
+    return deep ? NO_STACKS : both;
+}
+
+/* ---- threads ---- */
+
+void walker_fini(walker *w)
+{
+    rad_free(&w->stacks->env, w->work.at, (size_t)w->work.cap * sizeof *w->work.at);
+    w->work = (threads){0};
+}
+
+bool threads_grow(walker *w, threads *t, uint32_t want)
+{
+    void *at = t->at;
+    bool ok = grow(&w->stacks->env, &at, &t->cap, want, sizeof *t->at);
+    t->at = at;
+    if (!ok) w->status = RAD_E_NOMEM;
+    return ok;
+}
+
+/* Puts a thread into list[from..]: into one of the same state, where there is one. */
+static bool put_thread(walker *w, threads *list, uint32_t from, uint32_t state, uint32_t stack)
+{
+    for (uint32_t i = from; i < list->count; i++) {
+        if (list->at[i].state != state) continue;
+        if (list->at[i].stacks == stack) return true;
+        uint32_t both = stacks_unite(w->stacks, list->at[i].stacks, stack);
+        if (w->stacks->status) break;
+        if (!both) continue;
+        list->at[i].stacks = both;
+        return true;
+    }
+    if (w->stacks->status) {
+        w->status = w->stacks->status;
+        return false;
+    }
+    if (list->count - from >= MOST_THREADS) {
+        w->status = RAD_E_LIMIT;
+        return false;
+    }
+    if (!threads_grow(w, list, list->count + 1)) return false;
+    list->at[list->count++] = (thread){state, stack};
+    return true;
+}
+
+bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32_t from)
+{
+    const gr_automaton *a = w->a;
+    threads *work = &w->work;
+    uint32_t turns = 0;
+    work->count = 0;
+    if (!put_thread(w, work, 0, state, stack)) return false;
+    /* First come, first looked at: what waits for its turn in one state is united there, so that
+     * calls that meet again are followed once and not once for each way to them. */
+    for (uint32_t i = 0; i < work->count; i++) {
+        thread t = work->at[i];
+        const gr_state *s = &a->states[t.state];
+        if (s->flags & GR_READS && !put_thread(w, out, from, t.state, t.stacks)) return false;
+        if (!(s->flags & GR_TURNS)) continue;
+        if (s->flags & GR_ACCEPTS) {
+            for (uint32_t c = t.stacks; c; c = w->stacks->cells[c].beside) {
+                if (c == BOTTOM) {
+                    w->ended = true;
+                    break;
+                }
+                stack_cell cell = w->stacks->cells[c];
+                if (!put_thread(w, work, i + 1, cell.back, cell.below)) return false;
+            }
+        }
+        for (uint32_t c = s->calls; c < s[1].calls; c++) {
+            uint32_t back = a->calls[c].back, below = t.stacks;
+            /* Where a rule ends with a call there is nothing to come back for. */
+            if (a->states[back].flags != GR_ACCEPTS) below = stacks_push(w->stacks, back, t.stacks);
+            if (w->stacks->status) {
+                w->status = w->stacks->status;
+                return false;
+            }
+            if (!put_thread(w, work, i + 1, a->calls[c].start, below)) return false;
+        }
+        if (++turns > MOST_TURNS) {
+            w->status = RAD_E_LIMIT;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool place_step(walker *w, threads *out, uint32_t first, uint32_t count, unsigned char byte)
+{
+    const gr_automaton *a = w->a;
+    uint32_t from = out->count;
+    w->ended = false;
+    for (uint32_t i = first; i < first + count; i++) {
+        thread t = out->at[i];
+        uint32_t to = automaton_next(a, t.state, byte);
+        if (to == NOWHERE) continue;
+        if (a->states[to].flags == GR_READS) { /* as mostly */
+            if (!put_thread(w, out, from, to, t.stacks)) return false;
+        } else if (!place_enter(w, to, t.stacks, out, from)) {
+            return false;
+        }
+    }
+    return true;
+}

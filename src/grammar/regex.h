@@ -1,0 +1,33 @@
+/* regex.h - regular expressions.
+ *
+ * Served: characters, . (all but line ends), classes [a-z] [^...], \d \w \s \D \W \S (ASCII), \n \r
+ * \t \f \v \0, \xHH, \uHHHH (and pairs of surrogates), \u{H...}, \cX, groups (...), (?:...) and
+ * (?<name>...), alternatives, * + ? {n} {n,} {n,m}, each also lazy (the same texts), ^ and $, which
+ * mean the ends of the text. \p{L} and \P{L}: general categories of Unicode, of one letter or two.
+ *
+ * Refused in words: what is not regular (backreferences, lookahead and lookbehind), and word
+ * borders, flags, atomic groups, possessive quantifiers.
+ *
+ * Private to this room. */
+#ifndef GRAMMAR_REGEX_H
+#define GRAMMAR_REGEX_H
+
+#include "grammar/builder.h"
+#include "grammar/chars.h"
+
+/* A fragment of the texts that match text[0..len). `at` is where the text stands in what the user
+ * wrote, for words. ^ and $ are edges of their own (nfa.h): see regex_dfa. */
+nfa_frag regex_frag(gr_builder *b, nfa *n, const char *text, size_t len, chars_form form,
+                    size_t at);
+
+/* The texts in which a match is found somewhere; `whole`: which match as a whole. */
+bool regex_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_form form, bool whole);
+
+/* A class, of which text[*i] is behind the [: fills `set`, and *i is behind the ] then. */
+bool regex_class(gr_builder *b, const char *text, size_t len, size_t *i, char_set *set, size_t at);
+
+/* {n}, {n,} or {n,m}: true and *i behind it; false: none begins at text[*i]. */
+bool regex_counts(gr_builder *b, const char *text, size_t len, size_t *i, uint32_t *min,
+                  uint32_t *max, size_t at);
+
+#endif
