@@ -18,7 +18,14 @@ enum {
     BUFFERS = 4 /* K, V, their scales */
 };
 
+/* What strips there are: of a dtype, by `pairs` or by `chain`. */
+typedef struct kind {
+    uint32_t dtype;
+    bool chain;
+} kind;
+
 typedef struct world {
+    bool chain;
     uint32_t dtype, kv_heads, sharing, dim, len;
     guarded memory[BUFFERS];
     size_t bytes[BUFFERS], slot_bytes[BUFFERS];
@@ -44,22 +51,28 @@ static void fill_memory(world *w, bool odd, uint64_t *seed)
         for (size_t i = 0; b >= 2 && i < w->bytes[b] / sizeof(float); i++)
             ((float *)w->memory[b].data)[i] = (float)(500 + test_random(seed) % 500) / 33300;
         for (size_t i = 0; b < 2 && i < w->bytes[b]; i += number) {
-            uint16_t bits = (uint16_t)test_random(seed);
-            if (w->dtype == RAD_BF16) bits = bf16_from_f32(random_float(seed));
+            uint32_t bits = (uint32_t)test_random(seed);
+            const float f = random_float(seed);
+            if (w->dtype == RAD_F32) memcpy(&bits, &f, sizeof bits);
+            if (w->dtype == RAD_BF16) bits = bf16_from_f32(f);
             if (kv_dtype_is_fp8(w->dtype)) bits &= 0xbf;
             if (odd && b == 1 && test_random(seed) % 600 == 0) {
                 const uint64_t any = test_random(seed);
-                bits = (uint16_t)(any % 2 ? any >> 8 : w->dtype == RAD_BF16 ? 0x7f80 : 0x7c);
+                bits = any % 2                ? (uint32_t)(any >> 8)
+                       : w->dtype == RAD_F32  ? 0x7f800000
+                       : w->dtype == RAD_BF16 ? 0x7f80
+                                              : 0x7c;
             }
             memcpy(bytes + i, &bits, number);
         }
     }
 }
 
-static void world_init(world *w, uint32_t dtype, uint64_t *seed)
+static void world_init(world *w, kind k, uint64_t *seed)
 {
     static const float k_scale = 1.25f, v_scale = 0.5f;
-    *w = (world){.dtype = dtype};
+    const uint32_t dtype = k.dtype;
+    *w = (world){.dtype = dtype, .chain = k.chain};
     w->kv_heads = 1 + below(MOST_KV, seed); /* in turn, or a seed would be a compiler's own */
     w->sharing = 1 + below(8, seed);
     w->dim = 32 * (1 + below(MOST_DIM / 32, seed));
@@ -116,14 +129,25 @@ static void world_fini(world *w)
     free(w->q);
 }
 
+static bool has_codes(uint32_t dtype)
+{
+    return dtype != RAD_F32 && dtype != RAD_BF16;
+}
+
+static const attn_kernels *kernels_of(const world *w)
+{
+    if (!w->chain) return &attn_pairs_avx512bf16;
+    return w->dtype == RAD_BF16 ? &attn_isa_avx2.bf16 : &attn_isa_avx2.f32;
+}
+
 /* The last token's row of some KV heads, in two units: [0, split) blocks, and what follows. */
 static void run(const world *w, bool strips, uint32_t first, uint32_t end, uint32_t split,
                 float *out)
 {
     static float states[2 * MOST_KV * 8];
-    attn_kernels kernels = attn_pairs_avx512bf16;
+    attn_kernels kernels = *kernels_of(w);
     if (!strips) kernels.strip = NULL;
-    attn_call call = attn_call_of(&kernels, w->dtype == RAD_BF16 ? NULL : attn_codes_of_cpu(),
+    attn_call call = attn_call_of(&kernels, has_codes(w->dtype) ? attn_codes_of_cpu() : NULL,
                                   &w->layer, &w->batch, w->q, out);
     call.states = states;
     const uint32_t blocks = attn_end_block(w->len);
@@ -155,23 +179,24 @@ static bool same(const float *a, const float *b)
     return true;
 }
 
-static bool has_strips(uint32_t dtype)
+static bool has_strips(kind k)
 {
-    const attn_backend *backend = gear_attn_cpu("avx512bf16");
-    return backend && (dtype == RAD_BF16 || attn_codes_of_cpu());
+    if (k.chain) return gear_attn_cpu("avx2") != NULL;
+    return gear_attn_cpu("avx512bf16") && (!has_codes(k.dtype) || attn_codes_of_cpu());
 }
 
-static const uint32_t dtypes[] = {RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
+static const kind kinds[] = {{RAD_BF16, false},    {RAD_F32, true},  {RAD_F8_E4M3, false},
+                             {RAD_F8_E5M2, false}, {RAD_BF16, true}, {RAD_I8, false}};
 
 TEST(strips_have_the_bits_of_the_narrow_walk)
 {
     static float narrow[FLOATS], strip[FLOATS];
     uint64_t seed = test_told_seed();
-    for (uint64_t round = 0; round < test_scale(160, 4000); round++) {
+    for (uint64_t round = 0; round < test_scale(120, 6000); round++) {
         world w;
-        const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];
-        if (!has_strips(dtype)) continue;
-        world_init(&w, dtype, &seed);
+        const kind k = kinds[round % RAD_COUNT(kinds)];
+        if (!has_strips(k)) continue;
+        world_init(&w, k, &seed);
         const uint32_t first = below(w.kv_heads, &seed);
         const uint32_t end = first + 1 + below(w.kv_heads - first, &seed);
         const uint32_t split = 1 + below(8, &seed);
@@ -179,8 +204,9 @@ TEST(strips_have_the_bits_of_the_narrow_walk)
         memset(strip, 0, sizeof strip);
         run(&w, false, first, end, split, narrow);
         run(&w, true, first, end, split, strip);
-        CHECKF(same(narrow, strip), "%s, %u tokens, heads %u..%u of %u, %u to each, of %u\n",
-               kv_dtype_name(dtype), w.len, first, end, w.kv_heads, w.sharing, w.dim);
+        CHECKF(same(narrow, strip), "%s%s, %u tokens, heads %u..%u of %u, %u to each, of %u\n",
+               kv_dtype_name(k.dtype), k.chain ? " by chain" : "", w.len, first, end, w.kv_heads,
+               w.sharing, w.dim);
         world_fini(&w);
     }
 }
@@ -204,15 +230,15 @@ TEST(strips_see_what_they_should_and_nothing_else)
 {
     static float before[FLOATS], after[FLOATS];
     uint64_t seed = test_told_seed();
-    for (uint64_t round = 0; round < test_scale(64, 800); round++) {
+    for (uint64_t round = 0; round < test_scale(48, 1200); round++) {
         world w;
-        const uint32_t dtype = dtypes[round % RAD_COUNT(dtypes)];
-        if (!has_strips(dtype)) continue;
-        world_init(&w, dtype, &seed);
+        const kind k = kinds[round % RAD_COUNT(kinds)];
+        if (!has_strips(k)) continue;
+        world_init(&w, k, &seed);
         fill_memory(&w, false, &seed);
         w.layer.sliding_window = round % 3 ? -1 : 40;
         const uint32_t start = round % 3 || w.len < 40 ? 0 : w.len - 40;
-        const uint32_t b = below(dtype == RAD_I8 ? BUFFERS : 2, &seed);
+        const uint32_t b = below(k.dtype == RAD_I8 ? BUFFERS : 2, &seed);
         const uint32_t seen = start + below(w.len - start, &seed);
         uint8_t *bytes = w.memory[b].data;
         key_agrees_with_queries(&w, w.slots[seen]);
@@ -223,14 +249,15 @@ TEST(strips_see_what_they_should_and_nothing_else)
             if (t < start || t >= w.len)
                 memset(bytes + (size_t)w.slots[t] * w.slot_bytes[b], 0xff, w.slot_bytes[b]);
         run(&w, true, 0, w.kv_heads, 9, after);
-        CHECKF(same(before, after), "%s: sees %u..%u, and more\n", kv_dtype_name(dtype), start,
+        CHECKF(same(before, after), "%s: sees %u..%u, and more\n", kv_dtype_name(k.dtype), start,
                w.len);
         uint8_t *row = bytes + (size_t)w.slots[seen] * w.slot_bytes[b];
+        const uint32_t number = kv_dtype_bytes(k.dtype);
         for (uint32_t i = 0; i < w.slot_bytes[b]; i++) /* all heads' signs, or scales */
-            if (b >= 2 ? i % 4 == 2 : dtype != RAD_BF16 || i % 2) row[i] ^= b >= 2 ? 0x40 : 0x80;
+            if (b >= 2 ? i % 4 == 2 : (i + 1) % number == 0) row[i] ^= b >= 2 ? 0x40 : 0x80;
         run(&w, true, 0, w.kv_heads, 9, after);
         CHECKF(!same(before, after) || (b % 2 == 0 && w.len - start == 1),
-               "%s: does not see %u of %u..%u\n", kv_dtype_name(dtype), seen, start, w.len);
+               "%s: does not see %u of %u..%u\n", kv_dtype_name(k.dtype), seen, start, w.len);
         world_fini(&w);
     }
 }
@@ -240,17 +267,17 @@ static void check_asking(void (*kernel)(attn_strip *), uint32_t dtype, uint32_t 
                          uint32_t kv_heads, uint32_t dim, uint32_t tokens)
 {
     enum { ROWS = ATTN_STRIP_ROWS };
-    static _Alignas(64) char row[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
-    static _Alignas(64) char q[ROWS * ATTN_STRIP_DIM * 2];
+    static _Alignas(64) char row[ATTN_MOST_SIDES * ATTN_STRIP_DIM * sizeof(float)];
+    static _Alignas(64) char q[ROWS * ATTN_STRIP_DIM * sizeof(float)];
     static _Alignas(64) float weights[ROWS * ATTN_BLOCK], part[ROWS * ATTN_STRIP_DIM];
     static const float scales[ATTN_MOST_SIDES * ATTN_BLOCK];
-    const bool codes = dtype != RAD_BF16;
+    const bool codes = has_codes(dtype);
     attn_strip s = {.kv_heads = kv_heads,
                     .sharing = sharing,
                     .dim = dim,
                     .dtype = dtype,
                     .q = q,
-                    .q_bytes = dim * 2,
+                    .q_bytes = dim * sizeof(float),
                     .step = codes ? ATTN_STRIP_CODE_TOKENS : ATTN_STRIP_TOKENS,
                     .ahead = codes ? ATTN_STRIP_CODE_AHEAD : ATTN_STRIP_AHEAD,
                     .tokens = tokens,
@@ -274,12 +301,18 @@ TEST(strips_ask_for_no_row_that_is_not_known)
 {
 #if defined(__x86_64__)
     static const uint32_t sharings[] = {1, 4, 5, 7}; /* each is cut in another way */
-    if (!has_strips(RAD_I8)) return;
+    const bool pairs = has_strips((kind){RAD_I8, false}), chain = has_strips((kind){RAD_F32, true});
     for (uint32_t i = 0; i < RAD_COUNT(sharings); i++)
         for (uint32_t heads = 1, sharing = sharings[i];
              heads <= RAD_MIN((uint32_t)ATTN_MOST_SIDES, ATTN_STRIP_ROWS / sharing); heads++)
             for (uint32_t dim = 32; dim <= ATTN_STRIP_DIM; dim += dim < 128 ? 32 : 64)
                 for (uint32_t tokens = 32; tokens <= ATTN_BLOCK; tokens += 32) {
+                    if (chain && heads % 3 == 1) {
+                        check_asking(attn_strip_avx2_f32, RAD_F32, sharing, heads, dim, tokens);
+                        check_asking(attn_strip_avx2_bf16, RAD_BF16, sharing, heads, dim,
+                                     tokens - 16);
+                    }
+                    if (!pairs) continue;
                     check_asking(attn_strip_avx512bf16, RAD_BF16, sharing, heads, dim, tokens);
                     check_asking(attn_strip_avx512bf16, RAD_BF16, sharing, heads, dim, tokens - 16);
                     check_asking(attn_strip_avx512vbmi, RAD_I8, sharing, heads, dim, tokens);
@@ -291,13 +324,13 @@ TEST(strips_ask_for_no_row_that_is_not_known)
 TEST(strips_leave_what_they_cannot)
 {
     uint64_t seed = 3;
-    if (!has_strips(RAD_I8)) return;
-    for (uint32_t i = 0; i < RAD_COUNT(dtypes); i++) {
+    for (uint32_t i = 0; i < RAD_COUNT(kinds); i++) {
         world w;
-        world_init(&w, dtypes[i], &seed);
+        if (!has_strips(kinds[i])) continue;
+        world_init(&w, kinds[i], &seed);
         float *out = calloc(FLOATS, sizeof *out);
-        attn_call call = attn_call_of(&attn_pairs_avx512bf16,
-                                      dtypes[i] == RAD_BF16 ? NULL : attn_codes_of_cpu(), &w.layer,
+        attn_call call = attn_call_of(kernels_of(&w),
+                                      has_codes(w.dtype) ? attn_codes_of_cpu() : NULL, &w.layer,
                                       &w.batch, w.q, out);
         attn_unit u = {.side_end = 1, .num_tokens = 1};
         CHECK(attn_strip_takes(&call, &u));
@@ -318,6 +351,9 @@ TEST(strips_leave_what_they_cannot)
         call.heads = ATTN_STRIP_SHARING + 1;
         CHECK(!attn_strip_takes(&call, &u));
         call.heads = ATTN_STRIP_SHARING;
+        call.decoded = true;
+        CHECK(!attn_strip_takes(&call, &u));
+        call.decoded = false;
         u.side_end = ATTN_STRIP_ROWS / ATTN_STRIP_SHARING + 1;
         CHECK(!attn_strip_takes(&call, &u));
         free(out);

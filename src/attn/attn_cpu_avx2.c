@@ -1,5 +1,5 @@
 /* attn_cpu_avx2.c - the kernels with vectors of 8 lanes. */
-#include "attn/attn_kernels.h"
+#include "attn/attn_strip.h"
 
 #include <math.h>
 
@@ -132,27 +132,23 @@ HELPER vf vf_keep(vf v, vf other, uint32_t from, uint32_t begin, uint32_t end)
 FOLD_VECTOR(vf_add, _mm_add_ps, _mm_add_ss)
 FOLD_VECTOR(vf_max, _mm_max_ps, _mm_max_ss)
 
-/* Eight words of each of eight rows, from byte `at` on, become eight vectors of one word of every
+/* Four words of each of eight rows, from byte `at` on, become four vectors of one word of every
  * row. Rows i and i + 4 share a register from the load on, so no word has to cross its middle. */
-HELPER void transpose(const char *const row[W], size_t at, __m256 to[W])
+HELPER void transpose_words(const char *const row[W], size_t at, __m256 to[W / 2])
 {
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        __m256 r[4];
+    __m256 r[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            const float *low = (const float *)(row[i] + at) + 4 * half;
-            const float *high = (const float *)(row[i + 4] + at) + 4 * half;
-            r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)),
-                                        _mm_loadu_ps(high), 1);
-        }
-        __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpacklo_ps(r[2], r[3]);
-        __m256 c = _mm256_unpackhi_ps(r[0], r[1]), d = _mm256_unpackhi_ps(r[2], r[3]);
-        to[4 * half] = _mm256_shuffle_ps(a, b, 0x44);
-        to[4 * half + 1] = _mm256_shuffle_ps(a, b, 0xee);
-        to[4 * half + 2] = _mm256_shuffle_ps(c, d, 0x44);
-        to[4 * half + 3] = _mm256_shuffle_ps(c, d, 0xee);
+    for (int i = 0; i < 4; i++) {
+        __m128 low = _mm_loadu_ps((const float *)(row[i] + at));
+        __m128 high = _mm_loadu_ps((const float *)(row[i + 4] + at));
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
     }
+    __m256 a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpacklo_ps(r[2], r[3]);
+    __m256 c = _mm256_unpackhi_ps(r[0], r[1]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    to[0] = _mm256_shuffle_ps(a, b, 0x44);
+    to[1] = _mm256_shuffle_ps(a, b, 0xee);
+    to[2] = _mm256_shuffle_ps(c, d, 0x44);
+    to[3] = _mm256_shuffle_ps(c, d, 0xee);
 }
 
 /* Eight keys from byte `at` on: `some` dimensions of them, a vector of words at most, to kt. */
@@ -161,7 +157,8 @@ HELPER void load_words_of_keys(const bool bf16, const char *const key[W], size_t
 {
     const __m256 high = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000));
     __m256 word[W];
-    transpose(key, at, word);
+    transpose_words(key, at, word);
+    transpose_words(key, at + W / 2 * sizeof(float), word + W / 2);
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < W; i++) {
         if (!bf16 && i < some) vf_store(kt + i * ATTN_BLOCK, word[i]);
@@ -209,7 +206,9 @@ static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, void *to, att
     load_keys(true, keys, dim, to, ahead);
 }
 
+#define ATTN_STRIP(type) attn_strip_avx2_##type
 #include "attn/attn_kernels_body.h"
+#include "attn/attn_strip_chain.h"
 
 const attn_isa attn_isa_avx2 = ATTN_ISA;
 #else

@@ -1,5 +1,5 @@
 /* attn_cpu_avx512.c - the kernels with vectors of 16 lanes. */
-#include "attn/attn_kernels.h"
+#include "attn/attn_strip.h"
 
 #include <math.h>
 
@@ -58,6 +58,8 @@ static void load_keys_bf16(const attn_rows_at *keys, uint32_t dim, void *to, att
     load_keys(true, keys, dim, to, ahead);
 }
 
+/* Of 256 bits: decoding waits for memory. */
+#define ATTN_STRIP(type) attn_strip_avx2_##type
 #include "attn/attn_kernels_body.h"
 
 const attn_isa attn_isa_avx512 = ATTN_ISA;

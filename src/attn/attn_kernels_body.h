@@ -298,10 +298,15 @@ static void prepare_f32(const radix_attention *layer, const float *q, void *to)
 #define ATTN_LOAD_CODES NULL
 #endif
 
+#if !defined(ATTN_STRIP)
+#define ATTN_STRIP(type) NULL
+#endif
+
 #define ATTN_CHAIN(type)                                                                           \
     {                                                                                              \
         .prepare_q = prepare_f32, .load_keys = load_keys_##type, .load_codes = ATTN_LOAD_CODES,    \
-        .attend = attend_##type, .fold = fold, .merge = merge, .divide = divide, .exp = exp_one    \
+        .attend = attend_##type, .fold = fold, .merge = merge, .divide = divide, .exp = exp_one,   \
+        .strip = ATTN_STRIP(type)                                                                  \
     }
 #define ATTN_ISA                                                                                   \
     {                                                                                              \

@@ -7,10 +7,10 @@
 #include "attn/attn_plan.h"
 
 /* The values of a token that is not seen: what it has may be no number, and 0 times that too. */
-static _Alignas(64) const char no_values[ATTN_MOST_SIDES * ATTN_STRIP_DIM * 2];
+static _Alignas(64) const char no_values[ATTN_MOST_SIDES * ATTN_STRIP_DIM * sizeof(float)];
 
 typedef struct workspace {
-    _Alignas(64) char q[ATTN_STRIP_ROWS * ATTN_STRIP_DIM * 2];
+    _Alignas(64) char q[ATTN_STRIP_ROWS * ATTN_STRIP_DIM * sizeof(float)];
     _Alignas(64) float weights[ATTN_STRIP_ROWS * ATTN_BLOCK];
     _Alignas(64) float part[ATTN_STRIP_ROWS * ATTN_STRIP_DIM];
     attn_strip strip;
@@ -22,8 +22,8 @@ typedef struct workspace {
 bool attn_strip_takes(const attn_call *call, const attn_unit *u)
 {
     const uint32_t dim = call->layer->head_dim;
-    return call->kernels->strip && !call->mla && u->num_tokens == 1 && call->parts == 1 &&
-           call->heads <= ATTN_STRIP_SHARING &&
+    return call->kernels->strip && !call->mla && !call->decoded && u->num_tokens == 1 &&
+           call->parts == 1 && call->heads <= ATTN_STRIP_SHARING &&
            call->heads * (u->side_end - u->side_begin) <= ATTN_STRIP_ROWS && dim == call->v_dim &&
            dim % 32 == 0 && dim <= ATTN_STRIP_DIM;
 }
@@ -45,6 +45,7 @@ static void open_rows(const attn_call *call, const attn_unit *u, workspace *ws)
     s->dtype = call->kv.dtype;
     s->q = ws->q;
     s->q_bytes = attn_q_bytes(call->kernels, dim);
+    s->scaling = call->layer->scaling;
     s->logit_cap = call->layer->logit_cap;
     s->head_bytes = call->kv.plane[ATTN_K].head_bytes;
     s->weights = ws->weights;

@@ -70,7 +70,7 @@ TILE void add_scores(const uint32_t dtype, const reader *with, const uint32_t sh
             }
 #pragma GCC unroll 16
             for (int i = 0; i < TOKENS; i++) {
-                if (i % 8 == 0) ask(s, i == 0 || n == 0 ? 2 : 1);
+                if (i % 8 == 0) attn_strip_ask(s, i == 0 || n == 0 ? 2 : 1);
                 ask_again(keys->rows + i, offset);
 #pragma GCC unroll 8
                 for (uint32_t r = 0; r < sharing; r++)

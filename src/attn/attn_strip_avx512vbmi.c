@@ -108,7 +108,7 @@ TILE void add_scores(const uint32_t dtype, const reader *with, const uint32_t sh
             const char *q = keys->q + n * sharing * s->q_bytes + d * 2;
             __m512i pair[TILES][2];
             const uint32_t i = d % CODES / 4;
-            if (i % 2 == 0) ask(s, i == 14 && n ? 0 : 1);
+            if (i % 2 == 0) attn_strip_ask(s, i == 14 && n ? 0 : 1);
 #pragma GCC unroll 2
             for (uint32_t g = 0; g < TILES; g++) {
                 ask_again(keys->rows + g * W + i, keys->at + n * s->head_bytes + d / CODES * CODES);

@@ -17,33 +17,11 @@
  *
  * The first asking goes on a little slower than lines are read, seven for eight: the rest is asked
  * for where none is read, before the softmax and at the block's end. */
-enum {
-    LINE = 64,
-    PIECE = 4 * LINE,
-    BEFORE_SOFTMAX = 20 /* pieces */
-};
+enum { LINE = ATTN_STRIP_LINE, BEFORE_SOFTMAX = 20 /* pieces */ };
 
 /* A piece takes it one row ahead at most, and there are no more pieces than rows for the lines
  * that are read; so it stays within what is known. */
 _Static_assert(FIRST + BEFORE_SOFTMAX < AHEAD, "");
-
-/* A row that is no whole number of pieces has its last one end behind it. */
-TILE void ask(attn_strip *s, uint32_t pieces)
-{
-    for (uint32_t i = 0; i < pieces; i++) {
-        const char *line = s->ask_line;
-        __builtin_prefetch(line, 0, 3);
-        __builtin_prefetch(line + LINE, 0, 3);
-        __builtin_prefetch(line + 2 * LINE, 0, 3);
-        __builtin_prefetch(line + 3 * LINE, 0, 3);
-        line += PIECE;
-        if (line >= s->ask_end) {
-            line = s->rows[++s->ask_row];
-            s->ask_end = line + s->kv_heads * s->head_bytes;
-        }
-        s->ask_line = line;
-    }
-}
 
 /* Sums of the scores of some heads' rows with TOKENS keys. */
 typedef struct strip_scores {
@@ -149,7 +127,7 @@ TILE void add_values(const uint32_t dtype, const reader *with, const uint32_t sh
     for (int i = 0; i < TOKENS / 2; i++) {
         __m512i pair[4];
         const char *const *row = rows + 2 * i;
-        if (i % every == 0) ask(s, i + every < TOKENS / 2 ? 2 : 1);
+        if (i % every == 0) attn_strip_ask(s, i + every < TOKENS / 2 ? 2 : 1);
         for (int line = 0; line < lines; line++) {
             ask_again(row, at + line * LINE);
             ask_again(row + 1, at + line * LINE);
@@ -174,16 +152,14 @@ TILE void strip_of(const uint32_t dtype, const uint32_t sharing, attn_strip *s)
 {
     const reader with = reader_of(s);
     const uint32_t together = most_together(sharing);
-    s->ask_row = FIRST;
-    s->ask_line = s->rows[FIRST];
-    s->ask_end = s->ask_line + s->kv_heads * s->head_bytes;
+    attn_strip_ask_from(s, FIRST);
     for (uint32_t token = 0; token < s->tokens; token += TOKENS) {
         uint32_t h = 0;
         for (; h + together <= s->kv_heads; h += together)
             score(dtype, &with, sharing, together, s, h, token);
         if (h < s->kv_heads) score(dtype, &with, sharing, 1, s, h, token);
     }
-    ask(s, BEFORE_SOFTMAX);
+    attn_strip_ask(s, BEFORE_SOFTMAX);
     weigh_all(dtype, s);
     const int vectors = most_vectors(sharing);
     for (uint32_t token = 0; token < s->tokens; token += TOKENS) {
@@ -202,7 +178,7 @@ TILE void strip_of(const uint32_t dtype, const uint32_t sharing, attn_strip *s)
         }
     }
     while (s->ask_row < 2 * s->tokens + FIRST) /* where the next block begins to ask */
-        ask(s, 1);
+        attn_strip_ask(s, 1);
 }
 
 TILE void strip(const uint32_t dtype, attn_strip *s)
