@@ -19,6 +19,8 @@ typedef struct bench {
     rad_state now[BENCH_ROWS + 1], spare[BENCH_ROWS + 1];
     const forward_state_save *saves;
     uint32_t num_saves;
+    double
+        *hidden_sum; /* the next run adds the hidden states of all its tokens; NULL: it does not */
 } bench;
 
 /* One request's share of a batch: tokens[from, to) behind what the row holds. */
@@ -117,6 +119,7 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
             if (logits[i]) at[num_logits++] = n;
         }
     }
+    const forward_pool pool = {0, n, b->hidden_sum};
     const forward_batch batch = {.num_reqs = num_pieces,
                                  .num_tokens = n,
                                  .input_ids = ids,
@@ -129,6 +132,8 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
                                  .extend_start_loc = start,
                                  .num_logits = num_logits,
                                  .logits_indices = at,
+                                 .num_pools = b->hidden_sum != NULL,
+                                 .pools = &pool,
                                  .req_to_token_pool = b->rows,
                                  .token_to_kv_pool = b->kv,
                                  .state_pool = b->states,
@@ -141,6 +146,7 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
     rad_status status = runner_forward(b->model, &batch, &out, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     b->num_saves = 0;
+    b->hidden_sum = NULL;
     for (uint32_t i = 0; i < num_pieces; i++) {
         if (!logits[i]) continue;
         size_t count = (size_t)extend[i] * b->model->info.vocab_size;

@@ -251,11 +251,17 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
     double *want = malloc(count * sizeof *want);
     float *got = malloc(count * sizeof *got), *chunked = malloc(count * sizeof *chunked);
     double clear; /* a router's choice that rounding could turn is none that can be compared */
-    CHECK_OK(model_reference_routed(NULL, file, tokens, n, want, &clear, NULL));
+    double *hidden = calloc((size_t)n * s->dim, sizeof *hidden), *wanted_sum = hidden;
+    CHECK_OK(model_reference_routed(NULL, file, tokens, n, want, hidden, &clear, NULL));
+    for (size_t i = s->dim; i < (size_t)n * s->dim; i++)
+        wanted_sum[i % s->dim] += hidden[i];
     if (s->flat_router) clear = INFINITY; /* all are ties, and rounding has no part in them */
 
     for (int d = 0; d < 2; d++) {
         bench b = bench_create(file, d ? RAD_BF16 : RAD_F32, 16, attn, 1);
+        double *sum = calloc(2 * s->dim, sizeof *sum), *sum_of_chunks = sum + s->dim;
+        CHECK(b.model->info.hidden_dim == s->dim);
+        b.hidden_sum = sum;
         bench_prefill(&b, 2, tokens, n, got);
         double off = difference(got, want, count, d), most = d ? 0.25 : 1e-3;
         if (clear < (d ? INFINITY : 1e-4)) off = 0;
@@ -272,19 +278,31 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
 
         /* A chunk, then a chunk, then token by token: the same bits. */
         uint32_t last = n - split > 4 ? n - 3 : split;
+        b.hidden_sum = sum_of_chunks;
         bench_run(&b, &(piece){3, tokens, 0, split}, 1, &chunked);
         for (uint32_t from = split, to = last > split ? last : split + 1; from < n;
              from = to, to++) {
             float *rest = chunked + (size_t)from * s->vocab;
+            b.hidden_sum = sum_of_chunks;
             bench_run(&b, &(piece){3, tokens, from, to}, 1, &rest);
         }
         CHECKF(!memcmp(got, chunked, count * sizeof *got),
                "%s: cut at %u of %u tokens the logits differ; %s, seed %llu\n", s->arch, split, n,
                words, (unsigned long long)seed);
+        CHECKF(!memcmp(sum, sum_of_chunks, s->dim * sizeof *sum),
+               "%s: cut at %u of %u tokens the hidden states' sum differs; %s, seed %llu\n",
+               s->arch, split, n, words, (unsigned long long)seed);
+        float *sums = calloc(s->dim, sizeof *sums);
+        for (uint32_t i = 0; i < s->dim; i++)
+            sums[i] = (float)sum[i];
+        off = clear < (d ? INFINITY : 1e-4) ? 0 : difference(sums, wanted_sum, s->dim, d);
+        CHECKF(off < most, "%s: hidden states off by %g; %s, seed %llu\n", s->arch, off, words,
+               (unsigned long long)seed);
+        free(sum), free(sums);
         if (b.states) check_saves(&b, tokens, n, split, between(state, split + 1, n), got, words);
         bench_destroy(&b);
     }
-    free(want), free(got), free(chunked);
+    free(want), free(got), free(chunked), free(hidden);
     gguf_close(file);
     tiny_model_fini(&w);
 }

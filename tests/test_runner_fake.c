@@ -345,6 +345,16 @@ TEST(batches_that_do_not_fit_are_refused_in_words)
     REFUSED(RAD_E_INVAL, bad.num_groups = 1;
             bad.groups = (&(forward_group){.begin = 0, .end = 64, .first = 0, .count = 2});
             bad.group_reqs = (&(uint32_t){0}));
+    double sum[RUNNER_FAKE_HIDDEN] = {0};
+#define POOLS(count, ...) bad.num_pools = count, bad.pools = ((forward_pool[]){__VA_ARGS__})
+    REFUSED(RAD_E_INVAL, bad.num_pools = 1);
+    REFUSED(RAD_E_INVAL, POOLS(1, {0, 0, sum}));
+    REFUSED(RAD_E_INVAL, POOLS(1, {0, 1, NULL}));
+    REFUSED(RAD_E_INVAL, POOLS(1, {0, 4, sum}));
+    REFUSED(RAD_E_INVAL, POOLS(1, {4, 1, sum}));
+    REFUSED(RAD_E_INVAL, POOLS(1, {2, UINT32_MAX, sum}));
+    REFUSED(RAD_E_INVAL, POOLS(2, {0, 2, sum}, {1, 1, sum}));
+#undef POOLS
     REFUSED(RAD_E_LIMIT, bad.num_logits = 257);
     REFUSED(RAD_E_LIMIT, bad.extend_prefix_lens = ((uint32_t[]){9998});
             bad.seq_lens = ((uint32_t[]){10001}));

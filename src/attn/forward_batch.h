@@ -67,6 +67,14 @@ typedef struct forward_state_save {
     rad_state state;
 } forward_state_save;
 
+/* The hidden states of the new tokens [first, first + count), behind the model's last norm, are
+ * added to `sum`, one token after the other: so a sum has the same bits however a prompt is cut. */
+typedef struct forward_pool {
+    uint32_t first; /* in input_ids */
+    uint32_t count; /* >= 1 */
+    double *sum;    /* [runner_info.hidden_dim] the caller's */
+} forward_pool;
+
 typedef struct forward_batch {
     uint32_t num_reqs;
     uint32_t num_tokens;                /* new tokens of all requests */
@@ -83,6 +91,10 @@ typedef struct forward_batch {
     uint32_t num_logits;
     uint32_t reserved;
     const uint32_t *logits_indices; /* [num_logits] */
+
+    uint32_t num_pools;
+    uint32_t pool_reserved;
+    const forward_pool *pools; /* [num_pools] ascending, none overlaps another */
 
     uint32_t num_groups; /* 0: nothing is known to be shared */
     uint32_t group_reserved;

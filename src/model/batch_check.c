@@ -224,6 +224,23 @@ static rad_status check_states(const runner_info *info, const forward_batch *bat
     return status;
 }
 
+static rad_status check_hidden(const runner_info *info, const forward_batch *batch, rad_error *err)
+{
+    if (batch->num_pools && !(batch->pools && info->hidden_dim))
+        return rad_fail(err, RAD_E_INVAL, "batch: hidden states of %u ranges, but %s",
+                        batch->num_pools, batch->pools ? "the model gives none" : "which");
+    for (uint32_t i = 0, end = 0; i < batch->num_pools; i++) {
+        const forward_pool *p = &batch->pools[i];
+        if (!p->sum || !p->count || p->first < end || p->first > batch->num_tokens ||
+            p->count > batch->num_tokens - p->first)
+            return rad_fail(err, RAD_E_INVAL,
+                            "batch: hidden states of %u tokens from %u on are range %u", p->count,
+                            p->first, i);
+        end = p->first + p->count;
+    }
+    return RAD_OK;
+}
+
 rad_status batch_check(const runner_info *info, const forward_batch *batch,
                        uint32_t max_batch_tokens, uint32_t max_batch_logits, rad_error *err)
 {
@@ -253,5 +270,7 @@ rad_status batch_check(const runner_info *info, const forward_batch *batch,
             (i && batch->logits_indices[i] <= batch->logits_indices[i - 1]))
             return rad_fail(err, RAD_E_INVAL, "batch: logits_indices[%u] is %u", i,
                             batch->logits_indices[i]);
+    status = check_hidden(info, batch, err);
+    if (status != RAD_OK) return status;
     return forward_batch_check_groups(batch, err);
 }

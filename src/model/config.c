@@ -27,7 +27,6 @@ static void refuse_features(config_reader *r, const model_arch *a)
         {"embedding_scale", 1, a->scales},
         {"residual_scale", 1, a->scales},
         {"logit_scale", 1, a->scales},
-        {"pooling_type", 0, false},
         {"swin_norm", 0, false},
         {"use_parallel_residual", 0, false},
         {"attn_logit_softcapping", 0, a->logit_caps},
@@ -104,6 +103,18 @@ static void read_scales(config_reader *r, model_config *c)
     }
 }
 
+/* Models for embeddings say which one. What else there is needs a head or attention that looks
+ * ahead. */
+static void read_pooling(config_reader *r, model_config *c)
+{
+    enum { MEAN = 1, LAST = 3, MOST = 4 };
+    const uint32_t type = config_u32_or_0(r, "pooling_type", MOST);
+    if (type == MEAN || type == LAST)
+        c->pooling = type == MEAN ? POOL_MEAN : POOL_LAST;
+    else
+        config_refuse(r, "pooling_type", 0);
+}
+
 rad_status model_config_read(const gguf_file *file, uint32_t context, model_config *out,
                              rad_error *err)
 {
@@ -113,6 +124,7 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
 
     config_reader r = {.file = file, .arch = c.arch->name, .err = err, .status = RAD_OK};
     refuse_features(&r, c.arch);
+    read_pooling(&r, &c);
     c.context_length = config_u32(&r, "context_length", 0, INT32_MAX);
     read_num_layers(&r, &c);
     c.dim = config_u32(&r, "embedding_length", 0, MOST_DIM);

@@ -8,6 +8,7 @@
 #define MODEL_CONFIG_H
 
 #include "gguf/gguf.h"
+#include "model/pooling.h"
 
 #include <radish/status.h>
 #include <stdbool.h>
@@ -224,6 +225,7 @@ typedef struct model_config {
     uint32_t q_period;
     uint32_t sliding_window; /* of the layers that slide; 0 = none, or past the context */
     bool tied;               /* no output.weight: token_embd.weight serves */
+    hidden_pooling pooling;  /* of a model for embeddings; else POOL_NONE */
     experts_config experts;
     layer_config layers[MODEL_MOST_LAYERS];
 } model_config;

@@ -3,7 +3,8 @@
  *     x = embed(ids)   [* scale]
  *     per layer:   x += its mixer's block     (attention, or a recurrence)
  *                  x += its feed-forward block
- *     logits = [cap] output . rms(x) [/ scale]   (only rows that were asked for)
+ *     hidden = rms(x)                            (only rows that were asked for,
+ *     logits = [cap] output . rms(x) [/ scale]    each of these two for itself)
  *
  * What stands in brackets only some architectures do; see model_arch in config.h.
  *
@@ -11,8 +12,8 @@
  * spread further (llama-110m in q8_0 behind
  * 512 tokens, 2 Zen 5 cores, us): products 1430 for 106 MB, attention and the K/V store 210 for
  * 6 MB, norms, rounding and RoPE 25 together. In the last layer everything behind
- * attention is done for the rows with logits only: the others had to write their K/V and are
- * done. */
+ * attention is done for the rows that are asked for only: the others had to write their K/V and
+ * are done. */
 #include "model/forward.h"
 #include "model/block.h"
 #include "model/rope.h"
@@ -215,19 +216,61 @@ static void finish_row(const step *s, uint32_t i)
     if (c->final_logit_cap > 0) s->m->ops->cap(logits, c->vocab_size, c->final_logit_cap);
 }
 
-/* Moves the rows that want logits to the front; indices ascend, so nothing is
- * overwritten before it has moved. */
-static void keep_logits_rows(step *s)
+/* Whether the logits of token t, or its hidden state, are asked for. *l and *p are the first of
+ * logits_indices and of pools that are not before it: it is asked for ascending t. */
+static bool has_logits(const forward_batch *b, uint32_t t, uint32_t *l)
 {
-    size_t dim = s->c->dim;
-    for (uint32_t i = 0; i < s->batch->num_logits; i++) {
-        size_t from = s->batch->logits_indices[i];
-        if (from == i) continue;
-        memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
-        if (!s->said_dim) continue;
-        memcpy(s->said + i * s->said_ld, s->said + from * s->said_ld, s->said_dim * sizeof(float));
+    while (*l < b->num_logits && b->logits_indices[*l] < t)
+        ++*l;
+    return *l < b->num_logits && b->logits_indices[*l] == t;
+}
+
+static bool has_hidden(const forward_batch *b, uint32_t t, uint32_t *p)
+{
+    while (*p < b->num_pools && b->pools[*p].first + b->pools[*p].count <= t)
+        ++*p;
+    return *p < b->num_pools && b->pools[*p].first <= t;
+}
+
+/* Moves the rows that something is asked of to the front; tokens ascend, so nothing is overwritten
+ * before it has moved. */
+static void keep_rows(step *s)
+{
+    const size_t dim = s->c->dim;
+    uint32_t l = 0, p = 0, i = 0;
+    for (uint32_t from = 0; from < s->rows; from++) {
+        const bool logits = has_logits(s->batch, from, &l), hidden = has_hidden(s->batch, from, &p);
+        if (!logits && !hidden) continue;
+        if (from != i) {
+            memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
+            if (s->said_dim)
+                memcpy(s->said + i * s->said_ld, s->said + from * s->said_ld,
+                       s->said_dim * sizeof(float));
+        }
+        i++;
     }
-    s->rows = s->batch->num_logits;
+    s->rows = i;
+}
+
+/* Of the rows that were kept: adds up those whose hidden states are asked for, and keeps those
+ * with logits. A sum takes the tokens in their order, whatever else is in the batch (P1). */
+static void sum_hidden(step *s)
+{
+    const size_t dim = s->c->dim;
+    uint32_t l = 0, p = 0, row = 0, kept = 0;
+    block_norm(s, s->m->weights->output_norm, NULL);
+    for (uint32_t t = 0; t < s->batch->num_tokens; t++) {
+        const bool logits = has_logits(s->batch, t, &l), hidden = has_hidden(s->batch, t, &p);
+        if (!logits && !hidden) continue;
+        const float *norm = s->b->norm + row * dim;
+        for (size_t d = 0; hidden && d < dim; d++)
+            s->batch->pools[p].sum[d] += (double)norm[d];
+        if (logits && kept != row)
+            memcpy(s->b->x + kept * dim, s->b->x + row * dim, dim * sizeof(float));
+        kept += logits;
+        row++;
+    }
+    s->rows = kept;
 }
 
 static rad_status run_mixer(step *s, rad_error *err)
@@ -263,13 +306,15 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
         s.w = &w->layers[i];
         rad_status status = run_mixer(&s, err);
         if (status != RAD_OK) return status;
-        if (i + 1 == c->num_layers) keep_logits_rows(&s);
+        if (i + 1 == c->num_layers) keep_rows(&s);
         if (!s.rows) return RAD_OK;
         if (s.l->mixer != MIXER_NONE)
             (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
         if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
     }
     pass->buffers->moe.experts_read = s.experts_read;
+    if (batch->num_pools) sum_hidden(&s);
+    if (!s.rows) return RAD_OK;
     block_norm(&s, w->output_norm, w->output);
     block_gemm_of_norm(&s, s.b->logits);
     if (c->final_logit_cap > 0 || c->logit_scale != 1) block_for_rows(&s, finish_row);

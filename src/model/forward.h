@@ -77,8 +77,8 @@ typedef struct forward_pass {
 } forward_pass;
 
 /* Runs a batch that batch_check has let through; the logits of its logits_indices are
- * in buffers->logits afterwards. Fails only when the attention layer refuses the pool.
- * A row's numbers do not depend on the other rows (P1). */
+ * in buffers->logits afterwards, and its pools have their hidden states. Fails only when the
+ * attention layer refuses the pool. A row's numbers do not depend on the other rows (P1). */
 rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad_error *err);
 
 #endif

@@ -48,6 +48,7 @@ static void sample_row(void *arg, uint32_t i, uint32_t thread)
 {
     const sample_rows *a = arg;
     const runner_sample *row = &a->rows[i];
+    if (!row->params) return;
     uint32_t vocab_size = a->r->base.info.vocab_size;
     a->tokens[i] = sampler_next(a->r->buffers.logits + (size_t)i * vocab_size, vocab_size,
                                 row->params, row->output, row->num_output, row->position,
@@ -105,6 +106,8 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
     const layer_config *attention = config_attention(c);
     runner_info info = {.vocab_size = c->vocab_size,
+                        .hidden_dim = c->dim,
+                        .pooling = c->pooling,
                         .context_length = c->context_length,
                         .num_layers = c->num_attention,
                         .num_kv_heads = attention->num_kv_heads,

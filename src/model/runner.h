@@ -11,6 +11,7 @@
 #define MODEL_RUNNER_H
 
 #include "attn/forward_batch.h"
+#include "model/pooling.h"
 #include "model/sampler.h"
 
 typedef struct runner_info {
@@ -32,6 +33,9 @@ typedef struct runner_info {
     size_t window_token_bytes;
 
     size_t state_bytes; /* of one state, all recurrent layers; 0: there are none */
+
+    uint32_t hidden_dim;    /* numbers of a hidden state (forward_pool); 0: it gives none */
+    hidden_pooling pooling; /* that it was trained with; NONE: it does not say */
 
     char weights[128]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
     char gemm[16];     /* the instructions of its products: "amx", "avx512bf16"; "" for none */
@@ -59,8 +63,8 @@ typedef struct runner_pool_params {
 
 /* How the token behind one row of logits is to be chosen: by sampler_next, or as it does. */
 typedef struct runner_sample {
-    const sampling_params *params;
-    const rad_token *output; /* [num_output] what the request has said so far */
+    const sampling_params *params; /* NULL: no token is to be chosen behind this row */
+    const rad_token *output;       /* [num_output] what the request has said so far */
     uint32_t num_output;
     uint32_t position; /* of the token that is chosen; the draw depends on it */
     const uint32_t *allowed; /* a bit per token, as sampler_next has them; NULL: every one */
@@ -90,9 +94,9 @@ typedef struct runner_ops {
     void (*destroy)(runner *self);
 
     /* Optional: chooses the token behind each row of logits that the last forward computed.
-     * tokens[num_rows]; -1 where no logit is a number. A row's token depends on its logits and
-     * its runner_sample alone (P1). NULL: the scheduler chooses from the logits itself. On an error
-     * nothing was chosen. */
+     * tokens[num_rows]; -1 where no logit is a number, anything where none is to be chosen. A row's
+     * token depends on its logits and its runner_sample alone (P1). NULL: the scheduler chooses
+     * from the logits itself. On an error nothing was chosen. */
     rad_status (*sample)(runner *self, const runner_sample *rows, uint32_t num_rows,
                          rad_token *tokens, rad_error *err);
 } runner_ops;

@@ -844,12 +844,12 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                                   const rad_token *tokens, uint32_t num_tokens, double *logits,
                                   rad_error *err)
 {
-    return model_reference_routed(env, file, tokens, num_tokens, logits, NULL, err);
+    return model_reference_routed(env, file, tokens, num_tokens, logits, NULL, NULL, err);
 }
 
 rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
                                   const rad_token *tokens, uint32_t num_tokens, double *logits,
-                                  double *clear, rad_error *err)
+                                  double *hidden, double *clear, rad_error *err)
 {
     judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
     if (clear) *clear = INFINITY;
@@ -909,6 +909,8 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     j.row = (float *)(at + routed + sums);
 
     status = forward(&j, tokens, logits);
+    if (status == RAD_OK && hidden)
+        memcpy(hidden, j.normed, (size_t)num_tokens * c->dim * sizeof *hidden);
     rad_free(&full, memory, bytes);
     return status;
 }

@@ -17,11 +17,12 @@ rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
                                   const rad_token *tokens, uint32_t num_tokens, double *logits,
                                   rad_error *err);
 
-/* The same, and how clearly routers chose: the smallest difference between the score of the last
+/* The same, with what stands before the output's matrix, hidden[num_tokens][dim] (NULL: not asked
+ * for), and how clearly routers chose: the smallest difference between the score of the last
  * expert that was chosen and of the first that was not; infinite where that never was a choice. An
  * engine whose rounding is coarser than that may choose another one. */
 rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
                                   const rad_token *tokens, uint32_t num_tokens, double *logits,
-                                  double *clear, rad_error *err);
+                                  double *hidden, double *clear, rad_error *err);
 
 #endif

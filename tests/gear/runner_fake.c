@@ -259,6 +259,17 @@ static void save_states(fake_states *states, const forward_batch *batch, uint32_
     }
 }
 
+/* The hidden state of a token is the digest that its logits are made of, 16 bits a number. */
+static void add_hidden(const forward_batch *batch, uint32_t t, uint64_t digest)
+{
+    for (uint32_t i = 0; i < batch->num_pools; i++) {
+        const forward_pool *p = &batch->pools[i];
+        for (uint32_t d = 0; t >= p->first && t - p->first < p->count && d < RUNNER_FAKE_HIDDEN;
+             d++)
+            p->sum[d] += (double)(digest >> (16 * d) & 0xffff);
+    }
+}
+
 static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
                         const fake_rows *rows, fake_states *states, bool fail, bool wanted,
                         uint32_t *next_logits)
@@ -285,6 +296,7 @@ static void run_request(runner_fake *f, const forward_batch *batch, uint32_t r,
                               near_value(stored));
             near = near_digest(rows, first, p + 1);
         }
+        add_hidden(batch, t, joined(far, near) + before);
         if (*next_logits < batch->num_logits && batch->logits_indices[*next_logits] == t)
             end_row(f, (*next_logits)++, joined(far, near) + before, wanted);
         save_states(states, batch, r, i + 1, fail);
@@ -339,6 +351,7 @@ static rad_status fake_sample(runner *self, const runner_sample *rows, uint32_t 
                         f->num_digests);
     for (uint32_t i = 0; i < num_rows; i++) {
         const runner_sample *a = &rows[i];
+        if (!a->params) continue;
         write_logits(f, f->digests[i], row);
         tokens[i] = sampler_next(row, vocab_size, a->params, a->output, a->num_output, a->position,
                                  a->allowed, f->scratch);
@@ -428,6 +441,7 @@ rad_status runner_fake_create(const rad_env *env, const runner_fake_params *para
                                  .head_dim = p.mla ? 2 * VALUE_BYTES : VALUE_BYTES,
                                  .v_head_dim = VALUE_BYTES,
                                  .kv_dtype = p.kv_dtype,
+                                 .hidden_dim = RUNNER_FAKE_HIDDEN,
                                  .state_layers = p.states ? 1 : 0,
                                  .state_bytes = p.states ? sizeof(fake_state) : 0,
                                  .num_threads = 1};

@@ -44,6 +44,8 @@ rad_token runner_fake_next(uint32_t vocab_size, const rad_token *tokens, uint32_
 rad_token runner_fake_next_of(const runner_fake_params *params, const rad_token *tokens,
                               uint32_t num_tokens);
 
+enum { RUNNER_FAKE_HIDDEN = 4 }; /* numbers of a hidden state */
+
 /* What each of the tokens stores, as computed without any cache: values[num_tokens]. And how a
  * value is stored, in any layer of a pool that fits the runner, MHA or MLA. So a test can say
  * of every page of every tier which bytes it must have. */

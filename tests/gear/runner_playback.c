@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { VALUE_BYTES = 8, READ_AT_ONCE = 256 };
+enum { VALUE_BYTES = 8, READ_AT_ONCE = 256, HIDDEN = RUNNER_PLAYBACK_HIDDEN };
 
 typedef struct tape { /* what stands in front of a row of logits */
     rad_token *tokens;
@@ -81,6 +81,15 @@ static rad_status read_back(rad_token_to_kv_pool *pool, const rad_slot *row, uin
     return RAD_OK;
 }
 
+static void add_hidden(const forward_batch *b, uint32_t t, rad_token token)
+{
+    for (uint32_t i = 0; i < b->num_pools; i++) {
+        const forward_pool *p = &b->pools[i];
+        for (uint32_t d = 0; t >= p->first && t - p->first < p->count && d < HIDDEN; d++)
+            p->sum[d] += (uint32_t)token >> d & 1;
+    }
+}
+
 static rad_status run_request(runner_playback *f, const forward_batch *b, uint32_t r,
                               rad_error *err)
 {
@@ -96,6 +105,7 @@ static rad_status run_request(runner_playback *f, const forward_batch *b, uint32
         spread(value, k);
         spread(mix64(value), v);
         rad_kv_pool_set_kv_buffer(b->token_to_kv_pool, 0, &row[prefix + i], 1, k, v);
+        add_hidden(b, start + i, token);
         if (!tape_push(&t, token)) status = RAD_E_NOMEM;
         if (f->num_contexts == b->num_logits || b->logits_indices[f->num_contexts] != start + i ||
             status)
@@ -138,6 +148,7 @@ static rad_status playback_sample(runner *self, const runner_sample *rows, uint3
     runner_playback *f = (runner_playback *)self;
     for (uint32_t i = 0; i < num_rows; i++) {
         const tape *t = &f->contexts[i];
+        if (!rows[i].params) continue;
         if (i >= f->num_contexts || rows[i].num_output > t->len)
             return rad_fail(err, RAD_E_INVAL, "playback: row %u is of no forward", i);
         uint32_t num_prompt = t->len - rows[i].num_output;
@@ -189,6 +200,7 @@ rad_status runner_playback_create(const rad_env *env, const runner_playback_para
     f->base.info = runner_with_token_bytes((runner_info){.vocab_size = params->vocab_size,
                                                          .context_length = params->context_length,
                                                          .num_layers = 1,
+                                                         .hidden_dim = HIDDEN,
                                                          .num_kv_heads = 1,
                                                          .head_dim = VALUE_BYTES,
                                                          .v_head_dim = VALUE_BYTES,

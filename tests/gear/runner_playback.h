@@ -8,6 +8,8 @@
 
 #include "model/runner.h"
 
+enum { RUNNER_PLAYBACK_HIDDEN = 8 }; /* a hidden state: the last bits of its token, 0 or 1 each */
+
 /* The token behind prompt[0..num_prompt) and output[0..num_output). On the thread of the steps. */
 typedef rad_token (*playback_choose)(void *user, const rad_token *prompt, uint32_t num_prompt,
                                      const rad_token *output, uint32_t num_output);
