@@ -17,6 +17,8 @@
 #include "model/model_runner.h"
 #include "sched/scheduler_impl.h"
 
+#include <math.h>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -26,6 +28,7 @@ typedef struct history {
     req r;
     bool live;
     uint64_t digest[CONTEXT + 1]; /* of the logits behind so many tokens; 0: none were asked */
+    uint32_t told;                /* logprobs of its prompt */
 } history;
 
 typedef struct witness {
@@ -50,7 +53,7 @@ typedef struct witness {
     uint64_t now;         /* the scheduler's clock, ns */
     bool wrong_is_meant;  /* a fault is planted */
     uint64_t faults;      /* how often it was */
-    uint64_t rows_checked, wrong, histories, grouped_steps;
+    uint64_t rows_checked, prompt_rows_checked, hidden_checked, wrong, histories, grouped_steps;
 } witness;
 
 static witness w;
@@ -80,11 +83,13 @@ static inline rad_status witness_forward(runner *self, const forward_batch *b, c
     if (status != RAD_OK) return status;
     if (logits) *logits = all;
     w.now += 100000 + 5000 * (uint64_t)b->num_tokens;
-    for (uint32_t i = 0, next = 0; i < b->num_reqs && next < b->num_logits; i++) {
-        if (b->logits_indices[next] != b->extend_start_loc[i] + b->extend_seq_lens[i] - 1) continue;
+    for (uint32_t next = 0, i = 0; next < b->num_logits; next++) {
+        while (b->logits_indices[next] >= b->extend_start_loc[i] + b->extend_seq_lens[i])
+            i++;
         history *h = w.s->batch.reqs[i]->user;
-        uint64_t d = digest_of(all + (size_t)next++ * w.model->info.vocab_size);
-        uint64_t *seen = &h->digest[b->seq_lens[i]];
+        uint64_t d = digest_of(all + (size_t)next * w.model->info.vocab_size);
+        const uint32_t at = b->logits_indices[next] - b->extend_start_loc[i];
+        uint64_t *seen = &h->digest[b->extend_prefix_lens[i] + at + 1];
         if (*seen && *seen != d) w.wrong++; /* computed twice: retracted in between */
         *seen = d;
     }
@@ -98,6 +103,11 @@ static inline void check_cold(history *h)
     uint32_t n = 0, num_rows = 0, indices[CONTEXT], positions[CONTEXT];
     for (uint32_t p = 1; p <= CONTEXT; p++)
         if (h->digest[p]) indices[num_rows++] = p - 1, n = p;
+    const bool pooled = h->r.pooling && h->r.finish == REQ_FINISH_LENGTH;
+    if (pooled) n = RAD_MAX(n, h->r.num_input);
+    double sum[1024] = {0};
+    CHECK(w.model->info.hidden_dim <= RAD_COUNT(sum));
+    const forward_pool pool = {h->r.num_input - req_pooled(&h->r), req_pooled(&h->r), sum};
     w.histories++;
     if (!n) return;
     rad_slot loc[CONTEXT], *row = rad_req_to_token_row(w.rows, 1);
@@ -115,6 +125,8 @@ static inline void check_cold(history *h)
                                  .extend_start_loc = &(uint32_t){0},
                                  .num_logits = num_rows,
                                  .logits_indices = indices,
+                                 .num_pools = pooled,
+                                 .pools = pooled ? &pool : NULL,
                                  .req_to_token_pool = w.rows,
                                  .token_to_kv_pool = w.kv,
                                  .state_pool = w.states,
@@ -125,12 +137,19 @@ static inline void check_cold(history *h)
     for (uint32_t i = 0; i < num_rows; i++) {
         uint64_t cold = digest_of(logits + (size_t)i * w.model->info.vocab_size);
         w.rows_checked++;
+        w.prompt_rows_checked += indices[i] + 1 < h->r.num_input;
         if (cold == h->digest[indices[i] + 1]) continue;
         w.wrong++;
         CHECKF(w.wrong_is_meant,
                "%s, seed %llu: history %llu differs from its cold run at token %u of %u\n", w.what,
                (unsigned long long)w.seed, (unsigned long long)w.histories, indices[i], n);
     }
+    if (!pooled) return;
+    w.hidden_checked++;
+    if (!memcmp(sum, h->r.hidden_sum, h->r.hidden_dim * sizeof *sum)) return;
+    w.wrong++;
+    CHECKF(w.wrong_is_meant, "%s, seed %llu: history %llu of %u tokens has other hidden states\n",
+           w.what, (unsigned long long)w.seed, (unsigned long long)w.histories, n);
 }
 
 /* ---- histories ---- */
@@ -138,9 +157,19 @@ static inline void check_cold(history *h)
 static inline void on_output(void *user, const req_output *outputs, uint32_t count)
 {
     (void)user;
+    const rad_env env = rad_env_or_default(NULL);
     for (uint32_t i = 0; i < count; i++) {
-        if (!outputs[i].finish) continue;
         history *h = outputs[i].req->user;
+        const token_logprob *told = outputs[i].prompt_logprobs;
+        for (uint32_t k = 0; k < outputs[i].num_prompt_logprobs; k++, h->told++) {
+            CHECK(told[2 * k].id == h->r.fill_ids[h->r.prompt_logprobs_from + h->told]);
+            CHECK(isnan(told[2 * k].logprob) == !h->told);
+        }
+        rad_free(&env, outputs[i].prompt_logprobs,
+                 req_logprobs_bytes(&h->r.sampling, outputs[i].num_prompt_logprobs));
+        if (!outputs[i].finish) continue;
+        if (h->r.prompt_logprobs && h->r.finish != REQ_FINISH_ABORT)
+            CHECK(h->told == h->r.num_input - h->r.prompt_logprobs_from);
         CHECKF(h->r.finish != REQ_FINISH_ERROR, "%s\n", h->r.error.text);
         h->live = false; /* checked after the step: the batch is still in use */
     }
@@ -160,6 +189,16 @@ static inline void start_history(history *h)
         p.sampling = (sampling_params){
             .temperature = 0.9f, .top_p = 0.95f, .top_k = 20, .seed = test_random(&w.state)};
     if (below(8) == 0) p.cache_salt = "another tenant";
+    const uint32_t of_prompt = below(12);
+    if (of_prompt < 2) { /* its own logprobs, with one alternative each, or its hidden states */
+        p.prompt_logprobs = true;
+        p.prompt_logprobs_from = of_prompt ? below(n) : 0;
+        p.sampling.num_top_logprobs = 1;
+    } else if (of_prompt < 4) {
+        p.pooling = of_prompt == 2 ? POOL_LAST : POOL_MEAN;
+        p.hidden_dim = w.model->info.hidden_dim;
+        p.max_new_tokens *= below(2);
+    }
     memset(h, 0, sizeof *h);
     CHECK_OK(req_init(&h->r, NULL, &p, NULL));
     rad_error err = {0};

@@ -44,7 +44,7 @@ static inline void rig_on_output(void *user, const req_output *outputs, uint32_t
         CHECK(q->finish == REQ_FINISH_NONE); /* nothing comes after the end */
         if (o->token >= 0) q->out[q->num_out++] = o->token;
         CHECK(o->completion_tokens == q->num_out);
-        CHECK(o->token >= 0 || o->finish != REQ_FINISH_NONE);
+        CHECK(o->token >= 0 || o->finish != REQ_FINISH_NONE || o->num_prompt_logprobs);
         CHECK(o->hits.fetched <= o->hits.loaded && o->hits.loaded <= o->hits.cached);
         q->cached_tokens = o->hits.cached;
         q->finish = o->finish;

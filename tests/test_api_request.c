@@ -97,7 +97,8 @@ TEST(chat_with_tools_goes_on_as_json)
         "{\"messages\":[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"assistant\","
         "\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\",\"arguments\":"
         "{\"b\":1,\"a\":2.0}}}]},{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"c\","
-        "\"name\":\"f\"}],\"tools\":[{\"type\":\"function\"}],\"chat_template_kwargs\":{\"enable_thinking\":false}}";
+        "\"name\":\"f\"}],\"tools\":[{\"type\":\"function\"}],\"chat_template_kwargs\":{\"enable_"
+        "thinking\":false}}";
     CHECK(!q->messages && q->chat_json);
     CHECKF(q->chat_json_len == strlen(wanted) && !memcmp(q->chat_json, wanted, strlen(wanted)),
            "%.*s\n", (int)q->chat_json_len, q->chat_json);
@@ -235,6 +236,41 @@ TEST(n_choices_are_n_requests_that_differ_in_their_seed)
     api_request_fini(&r);
 }
 
+TEST(logprobs_of_a_prompt_are_asked_for_in_each_dialect)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_GENERATE,
+                "{\"text\":[\"a\",\"b\"],\"return_logprob\":true,\"logprob_start_len\":3,"
+                "\"token_ids_logprob\":[7,9],\"sampling_params\":{\"n\":2}}",
+                &r, &err));
+    CHECK(r.num_items == 4 && r.num_id_logprobs == 2);
+    for (int i = 0; i < 4; i++) { /* choices of one answer share what the first asks for */
+        CHECK(r.items[i].prompt_logprobs == (i % 2 == 0) && r.items[i].prompt_logprobs_from == 3);
+        CHECK(r.items[i].sampling.num_id_logprobs == 2 && r.items[i].sampling.id_logprobs[1] == 9);
+    }
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS,
+                "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1,\"n\":2,\"stream\":true}", &r,
+                &err));
+    CHECK(r.items[0].prompt_logprobs && r.items[1].prompt_logprobs && r.echo);
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":\"a\",\"echo\":true}", &r, &err));
+    CHECK(!r.items[0].prompt_logprobs && !r.items[0].sampling.logprobs);
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":\"a\",\"logprobs\":1,\"prompt_logprobs\":4}", &r,
+                &err));
+    CHECK(r.items[0].prompt_logprobs && r.items[0].sampling.num_top_logprobs == 4);
+    CHECK(r.num_told_top == 1 && r.num_vllm_top == 4);
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":5}", &r, &err));
+    CHECK(r.num_items == 10 && r.best == 2 && !r.logprobs && r.items[9].sampling.logprobs);
+    api_request_fini(&r);
+    CHECK(parse(API_COMPLETIONS, "{\"prompt\":\"a\",\"best_of\":1}", &r, &err));
+    CHECK(r.num_items == 1 && !r.best && !r.items[0].sampling.logprobs);
+    api_request_fini(&r);
+}
+
 TEST(bad_ways_to_choose_are_refused_by_name)
 {
     static const struct {
@@ -243,7 +279,9 @@ TEST(bad_ways_to_choose_are_refused_by_name)
         {"\"n\":0", "n", "between 1 and 128"},
         {"\"n\":129", "n", "between 1 and 128"},
         {"\"n\":1.5", "n", "integer"},
-        {"\"best_of\":2", "best_of", "not supported"},
+        {"\"best_of\":2,\"n\":3", "best_of", "must not be less"},
+        {"\"best_of\":2,\"stream\":true", "best_of", "do not go together"},
+        {"\"best_of\":129", "best_of", "between 0 and 128"},
         {"\"presence_penalty\":2.5", "presence_penalty", "[-2, 2]"},
         {"\"presence_penalty\":\"1\"", "presence_penalty", "number"},
         {"\"frequency_penalty\":-1e30", "frequency_penalty", "[-2, 2]"},
@@ -254,8 +292,10 @@ TEST(bad_ways_to_choose_are_refused_by_name)
         {"\"min_tokens\":17", "min_tokens", "at least 17"},
         {"\"logprobs\":21", "logprobs", "between 0 and 20"},
         {"\"logprobs\":true", "logprobs", "integer"},
-        {"\"prompt_logprobs\":1", "prompt_logprobs", "not supported"},
-        {"\"echo\":true", "echo", "not supported"},
+        {"\"prompt_logprobs\":21", "prompt_logprobs", "between 0 and 20"},
+        {"\"prompt_logprobs\":-1", "prompt_logprobs", "between 0 and 20"},
+        {"\"prompt_logprobs\":1,\"stream\":true", "prompt_logprobs", "not told in a stream"},
+        {"\"echo\":1", "echo", "true or false"},
         {"\"logit_bias\":[1]", "logit_bias", "object"},
         {"\"logit_bias\":{\"x\":1}", "logit_bias", "'x' is not a token id"},
         {"\"logit_bias\":{\"\":1}", "logit_bias", "not a token id"},
@@ -282,11 +322,13 @@ TEST(bad_ways_to_choose_are_refused_by_name)
     refused(API_CHAT, body, "logprobs", "true or false");
     snprintf(body, sizeof body, chat, "\"logprobs\":true,\"top_logprobs\":21");
     refused(API_CHAT, body, "top_logprobs", "between 0 and 20");
-    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":true,\"logprob_start_len\":0}",
+    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":true,\"logprob_start_len\":-2}",
             "logprob_start_len", "-1");
     refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":1}", "return_logprob", "true or");
-    refused(API_GENERATE, "{\"text\":\"a\",\"token_ids_logprob\":[1]}", "token_ids_logprob",
-            "not supported");
+    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":true,\"token_ids_logprob\":[-1]}",
+            "token_ids_logprob", "not a token id");
+    refused(API_GENERATE, "{\"text\":\"a\",\"return_logprob\":true,\"token_ids_logprob\":7}",
+            "token_ids_logprob", "a list");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"min_new_tokens\":129}}",
             "min_new_tokens", "at least 129");
     refused(API_GENERATE, "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{\"n\":2},{\"n\":3}]}", "n",

@@ -162,6 +162,7 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
                (unsigned long long)w.faults);
     } else {
         CHECK(w.wrong == 0 && w.rows_checked > histories);
+        CHECK(histories < 100 || (w.prompt_rows_checked > histories && w.hidden_checked > 0));
     }
     print_message(
         "  %s: %llu rows of logits, %llu steps with groups, %llu tampered with, %llu rows "

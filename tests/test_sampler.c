@@ -454,9 +454,18 @@ TEST(logprobs_are_a_sorted_log_softmax)
             total += exp((double)order[i].logit - max);
         qsort(order, real, sizeof order[0], by_rank);
 
-        token_logprob out[31];
+        token_logprob out[34];
         rad_token token = (rad_token)(test_random(&state) % n);
-        sampler_logprobs(logits, n, token, top, out);
+        const rad_token ids[] = {(rad_token)(test_random(&state) % n), 0, token};
+        const sampling_params p = {
+            .num_top_logprobs = top, .num_id_logprobs = 3, .id_logprobs = ids};
+        sampler_logprobs(logits, n, token, &p, out);
+        for (uint32_t i = 0; i < 3; i++) { /* what they would have as the token itself */
+            token_logprob alone;
+            const token_logprob *got = &out[1 + top + i];
+            sampler_logprobs(logits, n, ids[i], &(sampling_params){0}, &alone);
+            CHECK(got->id == ids[i] && memcmp(&got->logprob, &alone.logprob, sizeof(float)) == 0);
+        }
         double own = isnan(logits[token]) ? -INFINITY : (double)logits[token] - max - log(total);
         CHECK(out[0].id == token);
         CHECKF(own == (double)out[0].logprob || fabs(own - (double)out[0].logprob) < 1e-5,
@@ -478,11 +487,12 @@ TEST(logprobs_are_a_sorted_log_softmax)
 TEST(logprobs_of_strange_logits)
 {
     token_logprob out[3];
-    sampler_logprobs((float[]){INFINITY, 0, INFINITY}, 3, 2, 2, out);
+    const sampling_params one = {.num_top_logprobs = 1}, two = {.num_top_logprobs = 2};
+    sampler_logprobs((float[]){INFINITY, 0, INFINITY}, 3, 2, &two, out);
     CHECK(fabs((double)out[0].logprob + log(2)) < 1e-6 && out[1].id == 0 && out[2].id == 2);
-    sampler_logprobs((float[]){-INFINITY, -INFINITY}, 2, 1, 1, out);
+    sampler_logprobs((float[]){-INFINITY, -INFINITY}, 2, 1, &one, out);
     CHECK(out[0].id == 1 && fabs((double)out[0].logprob + log(2)) < 1e-6 && out[1].id == 0);
-    sampler_logprobs((float[]){3}, 1, 0, 2, out);
+    sampler_logprobs((float[]){3}, 1, 0, &two, out);
     CHECK(out[0].logprob == 0 && out[1].id == 0 && out[2].id == -1);
 }
 

@@ -1,10 +1,13 @@
 /* test_sched_choose.c - runners that choose tokens themselves: the same answers, and logits only
- * where somebody looks at them. And rules, which say what may be chosen. */
+ * where somebody looks at them: of what is chosen, and of prompts. And rules, which say what may be
+ * chosen. */
 #include "hash_rule.h"
 #include "scheduler_rig.h"
 
 #include "model/model_runner.h"
 #include "tiny_models.h"
+
+#include <math.h>
 
 enum { REQS = 8, IDS = 30, NEW = 40 };
 
@@ -80,7 +83,7 @@ static void free_logprobs(void *user, const req_output *outputs, uint32_t count)
         if (!outputs[i].logprobs) continue;
         CHECK(outputs[i].logprobs->id == outputs[i].token && outputs[i].logprobs->logprob < 0);
         const rad_env env = rad_env_or_default(NULL);
-        rad_free(&env, outputs[i].logprobs, req_logprobs_bytes(&outputs[i].req->sampling));
+        rad_free(&env, outputs[i].logprobs, req_logprobs_bytes(&outputs[i].req->sampling, 1));
     }
 }
 
@@ -104,6 +107,191 @@ TEST(logprobs_bring_the_logits_of_their_steps)
     drop_all(by_runner);
     rig_stop(&g);
     rig_fake.chooses = 0;
+}
+
+/* ---- of prompts ---- */
+
+enum { PROMPT = 90, TOP = 2, EACH = 1 + TOP + 1 };
+
+/* One request's: positions [from, PROMPT) of a prompt, as they came. */
+typedef struct told {
+    token_logprob all[PROMPT][EACH];
+    uint32_t count, outputs;
+    float answer; /* of the id that was asked for, behind the whole prompt */
+} told;
+
+static told tellings[REQS];
+
+static void tell(void *user, const req_output *outputs, uint32_t count)
+{
+    const rad_env env = rad_env_or_default(NULL);
+    rig_on_output(user, outputs, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const req_output *o = &outputs[i];
+        const sampling_params *p = &o->req->sampling;
+        told *t = &tellings[(rig_req *)o->req->user - by_runner];
+        CHECK(t->count + o->num_prompt_logprobs <= PROMPT);
+        memcpy(t->all + t->count, o->prompt_logprobs, o->num_prompt_logprobs * sizeof *t->all);
+        t->count += o->num_prompt_logprobs;
+        t->outputs += o->num_prompt_logprobs > 0;
+        if (o->logprobs) t->answer = o->logprobs[sampler_num_logprobs(p) - 1].logprob;
+        rad_free(&env, o->prompt_logprobs, req_logprobs_bytes(p, o->num_prompt_logprobs));
+        rad_free(&env, o->logprobs, req_logprobs_bytes(p, o->logprobs ? 1 : 0));
+    }
+}
+
+static rig_req *add_telling(rig *g, int i, const rad_token *ids, uint32_t n, const req_params *more)
+{
+    rig_req *q = &by_runner[i];
+    req_params p = *more;
+    tellings[i] = (told){0};
+    *q = (rig_req){0};
+    p.ids = ids, p.num_ids = n, p.user = q;
+    p.sampling.top_p = 1;
+    CHECK_OK(req_init(&q->r, NULL, &p, NULL));
+    CHECK_OK(scheduler_add(g->s, &q->r, NULL));
+    return q;
+}
+
+static void start_telling(rig *g, uint64_t tokens, uint32_t page_size, uint32_t chunk)
+{
+    rig_start(g, rig_params(tokens, page_size, chunk));
+    g->s->params.on_output = tell;
+}
+
+/* To its end, with one thrown back every few steps. */
+static void run_retracting(rig *g)
+{
+    while (!scheduler_is_idle(g->s)) {
+        rig_step(g);
+        if (g->steps % 3 == 0 && g->s->num_running > 1) scheduler_retract_one(g->s);
+    }
+    CHECK(rig_stats(g).num_retractions > REQS);
+}
+
+/* The oracle: the likeliest is what comes next without any cache, and the token's own logprob what
+ * a request for one token behind those before it says of its id, whose K/V are found. */
+TEST(logprobs_of_a_prompt_are_those_of_decoding_it_token_by_token)
+{
+    rig g;
+    rad_token ids[PROMPT];
+    told want;
+    rig_prompt(ids, PROMPT, 31);
+    rig_fake.chooses = 1;
+    start_telling(&g, 2048, 1, 64);
+    const req_params all = {
+        .prompt_logprobs = true,
+        .sampling = {.num_top_logprobs = TOP, .num_id_logprobs = 1, .id_logprobs = ids}};
+    rig_req *q = add_telling(&g, 0, ids, PROMPT, &all);
+    rig_run(&g);
+    want = tellings[0];
+    CHECK(want.count == PROMPT && want.outputs > 1 && q->cached_tokens == 0 && !q->num_out);
+    CHECK(want.all[0]->id == ids[0] && isnan(want.all[0]->logprob) && want.all[0][1].id == -1);
+    req_fini(&q->r);
+    for (uint32_t i = 1; i < PROMPT; i++) {
+        const token_logprob *row = want.all[i];
+        const req_params one = {
+            .max_new_tokens = 1,
+            .sampling = {.logprobs = true, .num_id_logprobs = 1, .id_logprobs = ids + i}};
+        CHECK(row[0].id == ids[i] && row[EACH - 1].id == ids[0]);
+        CHECK(row[1].id == runner_fake_next(RIG_VOCAB, ids, i) && row[2].logprob <= row[1].logprob);
+        q = add_telling(&g, 0, ids, i, &one);
+        rig_run(&g);
+        CHECK(q->cached_tokens == i - 1 && tellings[0].answer == row[0].logprob);
+        req_fini(&q->r);
+    }
+
+    /* From somewhere on: what lies before it is found, and nothing past it. */
+    for (uint32_t from = 0; from < PROMPT; from += from < PROMPT - 8 ? 7 : 1) {
+        req_params some = all;
+        some.prompt_logprobs_from = from;
+        some.max_new_tokens = from % 2;
+        q = add_telling(&g, 0, ids, PROMPT, &some);
+        rig_run(&g);
+        const told *t = &tellings[0];
+        CHECK(q->cached_tokens == from && t->count == PROMPT - from && q->num_out == from % 2);
+        CHECK(t->all[0]->id == ids[from] && isnan(t->all[0]->logprob));
+        CHECK(!memcmp(t->all + 1, want.all + from + 1, (PROMPT - from - 1) * sizeof *t->all));
+        req_fini(&q->r);
+    }
+    rig_stop(&g);
+
+    /* Many at a time, short of memory: chunks, evictions and retractions change nothing. */
+    for (uint32_t page_size = 1; page_size <= 16; page_size *= 16)
+        for (int chunk = 0; chunk <= 32; chunk += 32) {
+            start_telling(&g, 3 * PROMPT, page_size, (uint32_t)chunk);
+            for (int i = 0; i < REQS; i++) {
+                req_params some = all;
+                some.prompt_logprobs = i != 2;
+                some.prompt_logprobs_from = (uint32_t)i * 11;
+                some.max_new_tokens = 30;
+                add_telling(&g, i, ids, PROMPT, &some);
+            }
+            run_retracting(&g);
+            for (int i = 0; i < REQS; i++) {
+                const told *t = &tellings[i];
+                const uint32_t from = (uint32_t)i * 11;
+                CHECK(by_runner[i].finish == REQ_FINISH_LENGTH && by_runner[i].num_out == 30);
+                CHECK(t->count == (i == 2 ? 0 : PROMPT - from));
+                if (t->count)
+                    CHECK(!memcmp(t->all + 1, want.all + from + 1,
+                                  (PROMPT - from - 1) * sizeof *t->all));
+            }
+            drop_all(by_runner);
+            rig_stop(&g);
+        }
+    rig_fake.chooses = 0;
+}
+
+/* Sums of hidden states, whatever is cached: of all tokens or of the last one. */
+TEST(hidden_states_are_added_up_once_each)
+{
+    rig g;
+    rad_token ids[PROMPT];
+    double each[PROMPT][RUNNER_FAKE_HIDDEN] = {{0}};
+    rig_prompt(ids, PROMPT, 32);
+    start_telling(&g, 2048, 1, 64);
+    for (uint32_t n = 1; n <= PROMPT; n++) { /* each as the last of a prompt */
+        const req_params last = {.pooling = POOL_LAST, .hidden_dim = RUNNER_FAKE_HIDDEN};
+        rig_req *q = add_telling(&g, 0, ids, n, &last);
+        rig_run(&g);
+        CHECK(q->finish == REQ_FINISH_LENGTH && !q->num_out && q->cached_tokens == n - 1);
+        memcpy(each[n - 1], q->r.hidden_sum, sizeof *each);
+        req_fini(&q->r);
+    }
+    rig_stop(&g);
+    for (int pooling = POOL_LAST; pooling <= POOL_MEAN; pooling++) {
+        const req_params some = {.pooling = (hidden_pooling)pooling,
+                                 .hidden_dim = RUNNER_FAKE_HIDDEN,
+                                 .max_new_tokens = 30};
+        start_telling(&g, 3 * PROMPT, 4, 16);
+        for (int i = 0; i < REQS; i++)
+            add_telling(&g, i, ids, PROMPT - (uint32_t)i, &some);
+        run_retracting(&g);
+        for (int i = 0; i < REQS; i++) {
+            const uint32_t n = PROMPT - (uint32_t)i;
+            double want[RUNNER_FAKE_HIDDEN] = {0};
+            for (uint32_t t = pooling == POOL_MEAN ? 0 : n - 1; t < n; t++)
+                for (int d = 0; d < RUNNER_FAKE_HIDDEN; d++)
+                    want[d] += each[t][d];
+            CHECK(by_runner[i].num_out == 30 && req_pooled(&by_runner[i].r) <= n);
+            CHECK(!memcmp(want, by_runner[i].r.hidden_sum, sizeof want));
+            CHECK(pooling == POOL_LAST || !by_runner[i].cached_tokens);
+        }
+        drop_all(by_runner);
+        rig_stop(&g);
+    }
+}
+
+TEST(what_is_wanted_of_a_prompt_is_checked)
+{
+    const rad_token ids[3] = {1, 2, 3};
+    req r;
+    rad_error err;
+    req_params p = {.ids = ids, .num_ids = 3, .prompt_logprobs = true, .prompt_logprobs_from = 3};
+    CHECK(req_init(&r, NULL, &p, &err) == RAD_E_INVAL && strstr(err.text, "from token 3"));
+    p.prompt_logprobs_from = 0, p.pooling = POOL_MEAN, p.hidden_dim = 4;
+    CHECK(req_init(&r, NULL, &p, &err) == RAD_E_INVAL);
 }
 
 /* What is computed again later is noted from the logits; others ask for none. */

@@ -74,6 +74,17 @@ static void set_finish(engine_event *event, const engine_job *job, const detok_m
     }
 }
 
+/* The sum becomes the mean. The request is ours again. */
+static void set_hidden(engine_event *event, engine_job *job)
+{
+    req *r = &job->r;
+    if (!r->pooling || event->finish != ENGINE_FINISH_LENGTH) return;
+    for (uint32_t d = 0; d < r->hidden_dim; d++)
+        r->hidden_sum[d] /= req_pooled(r);
+    event->hidden = r->hidden_sum;
+    event->num_hidden = r->hidden_dim;
+}
+
 static void count_finish(engine *e, engine_finish finish)
 {
     pthread_mutex_lock(&e->lock);
@@ -88,7 +99,9 @@ static void count_finish(engine *e, engine_finish finish)
 
 static void free_logprobs(engine *e, const detok_message *m)
 {
-    rad_free(&e->env, m->logprobs, m->logprobs ? req_logprobs_bytes(&m->job->r.sampling) : 0);
+    const sampling_params *p = &m->job->r.sampling;
+    rad_free(&e->env, m->logprobs, req_logprobs_bytes(p, m->logprobs ? 1 : 0));
+    rad_free(&e->env, m->prompt_logprobs, req_logprobs_bytes(p, m->num_prompt_logprobs));
 }
 
 static void handle(engine *e, const detok_message *m)
@@ -96,7 +109,7 @@ static void handle(engine *e, const detok_message *m)
     engine_job *job = m->job;
     bool started = job->early_status == RAD_OK && job->detok.tok;
     bool has_token = started && take_token(e, job, m);
-    if (!m->finish && !has_token) { /* after the answer's end */
+    if (!m->finish && !has_token && !m->num_prompt_logprobs) { /* after the answer's end */
         free_logprobs(e, m);
         return;
     }
@@ -109,15 +122,19 @@ static void handle(engine *e, const detok_message *m)
                           .ids = has_token ? &m->token : NULL,
                           .num_ids = has_token,
                           .logprobs = has_token ? m->logprobs : NULL,
+                          .prompt_logprobs = m->prompt_logprobs,
+                          .num_prompt_logprobs = m->num_prompt_logprobs,
                           .prompt_tokens = job->prompt_tokens,
                           .completion_tokens = job->completion_tokens,
                           .hits = m->hits,
-                          .why = &job->r.why, /* final since before the first output */
+                          /* Final since before the first output. */
+                          .why = m->finish || has_token ? &job->r.why : NULL,
                           .matched_token = -1,
                           .prompt_tail = job->prompt_tail,
                           .prompt_tail_len = job->prompt_tail_len};
     if (m->finish) {
         set_finish(&event, job, m);
+        set_hidden(&event, job);
         event.e2e_latency_s = (double)(e->env.now_ns(e->env.user) - job->submitted_ns) * 1e-9;
         count_finish(e, event.finish);
         engine_forget_job(e, job);

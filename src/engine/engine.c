@@ -34,6 +34,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (!(p->self_check_interval_s >= 0 && p->self_check_interval_s <= 1e6))
         return rad_fail(err, RAD_E_INVAL, "self_check_interval_s %g is no time",
                         p->self_check_interval_s);
+    if (p->pooling && strcmp(p->pooling, "auto") != 0 && strcmp(p->pooling, "last") != 0 &&
+        strcmp(p->pooling, "mean") != 0)
+        return rad_fail(err, RAD_E_INVAL, "pooling is auto, last or mean, not '%.60s'", p->pooling);
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
@@ -190,6 +193,15 @@ static rad_status create_table(engine *e, rad_error *err)
     return RAD_OK;
 }
 
+/* The model's, or that of its last token, which has seen all others. */
+static hidden_pooling choose_pooling(const engine *e)
+{
+    const char *asked = e->params.pooling;
+    if (asked && strcmp(asked, "mean") == 0) return POOL_MEAN;
+    if ((asked && strcmp(asked, "last") == 0) || !e->runner->info.pooling) return POOL_LAST;
+    return e->runner->info.pooling;
+}
+
 /* A copy that can go into JSON and onto a terminal: a file's own name may be any bytes, and a
  * path too. What is no UTF-8 or controls a terminal becomes '?'. */
 static char *printable_copy(const rad_env *env, const char *text)
@@ -224,6 +236,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
     const bool apart = pool.window_total_tokens;
+    e->pooling = choose_pooling(e);
     e->info = (engine_info){
         .model_name = e->model_name,
         .model_path = e->model_path,
@@ -260,6 +273,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .max_pinned_tokens = e->params.max_pinned_tokens,
         .max_sessions = e->params.max_sessions,
         .streaming_sessions = e->params.streaming_sessions,
+        .embedding_length = model->hidden_dim,
+        .pooling = !model->hidden_dim        ? ""
+                   : e->pooling == POOL_MEAN ? "mean"
+                                             : "last",
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
     };
     return RAD_OK;
@@ -427,7 +444,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     }
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
-    e->params.schedule_policy = NULL;
+    e->params.schedule_policy = e->params.pooling = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;

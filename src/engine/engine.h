@@ -114,6 +114,9 @@ typedef struct engine_params {
                                      * is use for */
     uint32_t mamba_track_interval; /* tokens between snapshots of a long prompt; 0: by their size */
 
+    const char
+        *pooling; /* of embeddings: "last", "mean"; NULL or "auto": as the model says, or last */
+
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
@@ -209,6 +212,8 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t max_pinned_tokens;  /* 0: nothing can be pinned */
     uint32_t max_sessions;       /* 0: there are none */
     bool streaming_sessions;     /* and these are */
+    const char *pooling;         /* of embeddings: "last" or "mean"; "": there are none. And */
+    uint32_t embedding_length;   /* that they have so many numbers */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -216,7 +221,12 @@ const chat_template *engine_chat_template(const engine *e); /* NULL: it has none
 
 /* ---- a request ---- */
 
-enum { ENGINE_MAX_LOGIT_BIAS = 1024, ENGINE_MAX_TOP_LOGPROBS = 256, ENGINE_PROMPT_TAIL = 128 };
+enum {
+    ENGINE_MAX_LOGIT_BIAS = 1024,
+    ENGINE_MAX_TOP_LOGPROBS = 256,
+    ENGINE_MAX_ID_LOGPROBS = 1024,
+    ENGINE_PROMPT_TAIL = 128
+};
 
 typedef enum engine_finish {
     ENGINE_FINISH_NONE = 0, /* more will come */
@@ -232,12 +242,17 @@ typedef struct engine_event {
     size_t text_len;
     const rad_token *ids; /* new output ids since the last event */
     uint32_t num_ids;
-    const token_logprob *logprobs; /* [num_ids][1 + num_top_logprobs], when asked for, else NULL:
-                                    * the id's own, then the likeliest */
-    uint32_t prompt_tokens;        /* also of one that is too long, where that is known; else 0 */
-    uint32_t completion_tokens;    /* so far */
-    prompt_hits hits;              /* of the prompt */
-    const req_why *why;            /* why there were no more, or NULL; during the call */
+    const token_logprob *logprobs; /* [num_ids][sampler_num_logprobs], when asked for, else NULL */
+    /* Of the prompt's next tokens, likewise, [num_prompt_logprobs]; of the first one there is NAN.
+     * All of them come before the first id. */
+    const token_logprob *prompt_logprobs;
+    uint32_t num_prompt_logprobs;
+    uint32_t num_hidden;    /* of a request that asks for an embedding, in its last event: the */
+    const double *hidden;   /* hidden states' mean, or the last one, [num_hidden]; else NULL */
+    uint32_t prompt_tokens; /* also of one that is too long, where that is known; else 0 */
+    uint32_t completion_tokens; /* so far */
+    prompt_hits hits;           /* of the prompt */
+    const req_why *why;         /* why there were no more, or NULL; during the call */
     engine_finish finish;
     rad_status status;        /* for ENGINE_FINISH_ERROR */
     const char *message;      /* words for it, else NULL */
@@ -295,6 +310,11 @@ typedef struct engine_request {
      * retained with a priority, 1..99, until it was idle for retention_idle_ns (0: for good). */
     int32_t retention_priority;
     uint64_t retention_idle_ns, pin_ns;
+    /* Logprobs of the prompt's tokens from this one on (0: the first), as many as
+     * `sampling` says. These positions are computed, whether their K/V are cached or not. */
+    bool prompt_logprobs;
+    uint32_t prompt_logprobs_from;
+    bool embed; /* it wants the prompt's embedding (engine_info.pooling); max_new_tokens is 0 */
     engine_share *share; /* NULL: copies of its own */
 
     /* Called from the detokenizer thread: one or more times, the last one with finish

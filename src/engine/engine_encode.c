@@ -49,8 +49,9 @@ rad_status engine_encode_prompt(const engine *e, const job_prompt *p, token_buf 
     rad_status status;
     if (p->is_text)
         status = tokenizer_encode(e->tok, p->text, p->text_bytes,
-                                  TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS, (uint32_t)most, out,
-                                  err);
+                                  TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_BOS |
+                                      (p->ends ? TOKENIZER_ADD_EOS : 0),
+                                  (uint32_t)most, out, err);
     else if (p->is_chat_json)
         status = encode_json(e, p, (uint32_t)most, out, err);
     else

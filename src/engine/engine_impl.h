@@ -33,8 +33,10 @@ typedef struct engine_job {
 
     job_prompt *prompt; /* what the tokenizer thread reads; let go of once encoded */
     job_bias *bias;     /* these two live as long as the job: r.sampling points to them */
-    rad_token *end_ids; /* what would end it before min_new_tokens */
+    rad_token *end_ids; /* what would end it before min_new_tokens, */
     size_t end_ids_bytes;
+    rad_token *logprob_ids; /* and those whose logprobs are wanted, num_logprob_ids: likewise */
+    uint32_t num_logprob_ids;
     req_params params; /* ids filled in by the tokenizer; strings below */
     rad_token *stop_token_ids;
     char *extra_key;
@@ -74,7 +76,9 @@ typedef struct detok_message {
     uint32_t completion_tokens;
     prompt_hits hits;
     req_finish finish;
-    token_logprob *logprobs; /* the detokenizer's to free */
+    token_logprob *logprobs; /* the detokenizer's to free, and so are: */
+    token_logprob *prompt_logprobs;
+    uint32_t num_prompt_logprobs;
 } detok_message;
 
 /* To S: a job, or a function to be run between two steps, or neither: the end of a pause. */
@@ -103,6 +107,7 @@ struct engine {
     engine_store store;
     engine_populate populate, populate_window;
     uint64_t window_total_tokens; /* asked of the scheduler */
+    hidden_pooling pooling;       /* of embeddings */
     rad_token turn_token;         /* that each message begins with; 0: not known, or not asked */
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */

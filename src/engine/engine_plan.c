@@ -66,7 +66,7 @@ rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_par
                               .kv_dtype = kv_dtype,
                               .set_kv_dtype = set,
                               .max_batch_tokens = max_batch_tokens(p, plan->context, plan->rows),
-                              .max_batch_logits = plan->rows,
+                              .max_batch_logits = scheduler_max_batch_logits(plan->rows),
                               .context_length = p->context_length,
                               .attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL),
                               .num_threads = p->num_threads};

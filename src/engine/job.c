@@ -55,7 +55,29 @@ static rad_status check_sampling(const engine *e, const sampling_params *p, rad_
             return rad_fail(err, RAD_E_INVAL,
                             "logit_bias: token id %d is not in the vocabulary of %u", p->bias[i].id,
                             e->info.vocab_size);
+    if (p->num_id_logprobs > ENGINE_MAX_ID_LOGPROBS)
+        return rad_fail(err, RAD_E_INVAL, "token_ids_logprob has %u ids; %d are possible",
+                        p->num_id_logprobs, ENGINE_MAX_ID_LOGPROBS);
+    for (uint32_t i = 0; i < p->num_id_logprobs; i++)
+        if (p->id_logprobs[i] < 0 || (uint32_t)p->id_logprobs[i] >= e->info.vocab_size)
+            return rad_fail(err, RAD_E_INVAL,
+                            "token_ids_logprob: token id %d is not in the vocabulary of %u",
+                            p->id_logprobs[i], e->info.vocab_size);
     return sampling_params_check(p, err);
+}
+
+/* What is wanted of the prompt itself. */
+static rad_status check_rows(const engine *e, const engine_request *q, rad_error *err)
+{
+    if (!q->embed && !q->prompt_logprobs) return RAD_OK;
+    if (q->embed && !e->info.embedding_length)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "this model gives no embeddings");
+    if (q->embed && (q->max_new_tokens || q->prompt_logprobs))
+        return rad_fail(err, RAD_E_INVAL, "a request has an embedding or an answer");
+    if (q->session && e->params.streaming_sessions)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "a session that keeps its K/V has no logprobs of its prompts");
+    return RAD_OK;
 }
 
 /* What the engine was not made for would be ignored in silence. */
@@ -79,6 +101,7 @@ static rad_status check_request(const engine *e, const engine_request *q, rad_er
     rad_status status = check_prompt(e, q, err);
     if (status == RAD_OK) status = check_sampling(e, &q->sampling, err);
     if (status == RAD_OK) status = check_keeping(e, q, err);
+    if (status == RAD_OK) status = check_rows(e, q, err);
     if (status != RAD_OK) return status;
     if (q->max_new_tokens < -1)
         return rad_fail(err, RAD_E_INVAL, "max_new_tokens %lld is negative",
@@ -104,6 +127,14 @@ static bool copy_sampling(const engine *e, engine_job *job, const engine_request
     p->bias = job->bias ? job->bias->entries : NULL;
     p->end_ids = NULL;
     p->num_end_ids = 0;
+    if (p->num_id_logprobs) {
+        const size_t bytes = p->num_id_logprobs * sizeof *p->id_logprobs;
+        job->logprob_ids = rad_alloc(&e->env, bytes);
+        if (!job->logprob_ids) return false;
+        memcpy(job->logprob_ids, p->id_logprobs, bytes);
+        p->id_logprobs = job->logprob_ids;
+        job->num_logprob_ids = p->num_id_logprobs;
+    }
     if (!p->min_new_tokens) return true;
     const rad_token *lists[] = {q->ignore_eos ? NULL : e->end_ids, q->stop_token_ids};
     const uint32_t lens[] = {q->ignore_eos ? 0 : e->num_end_ids, q->num_stop_token_ids};
@@ -119,8 +150,9 @@ static bool copy_sampling(const engine *e, engine_job *job, const engine_request
     return true;
 }
 
-static bool copy_rest(const rad_env *env, engine_job *job, const engine_request *q)
+static bool copy_rest(const engine *e, engine_job *job, const engine_request *q)
 {
+    const rad_env *env = &e->env;
     if (q->num_stop_token_ids) {
         size_t bytes = q->num_stop_token_ids * sizeof *q->stop_token_ids;
         job->stop_token_ids = rad_alloc(env, bytes);
@@ -143,6 +175,10 @@ static bool copy_rest(const rad_env *env, engine_job *job, const engine_request 
         .retention_priority = q->retention_priority,
         .retention_idle_ns = q->retention_idle_ns,
         .pin_ns = q->pin_ns,
+        .prompt_logprobs = q->prompt_logprobs,
+        .prompt_logprobs_from = q->prompt_logprobs_from,
+        .pooling = q->embed ? e->pooling : POOL_NONE,
+        .hidden_dim = q->embed ? e->info.embedding_length : 0,
         .user = job,
     };
     return (!q->num_stop_token_ids || job->stop_token_ids) && (!q->extra_key || job->extra_key) &&
@@ -154,8 +190,9 @@ static uint64_t own_bytes(const engine *e, const engine_request *q)
 {
     uint64_t ids = 2 * (uint64_t)q->num_stop_token_ids;
     if (q->sampling.min_new_tokens) ids += e->num_end_ids + q->num_stop_token_ids;
-    return sizeof(engine_job) + ids * sizeof(rad_token) + q->num_stop * sizeof(uint32_t) +
-           2 * MAX_NAMESPACE_BYTES;
+    ids += q->sampling.num_id_logprobs;
+    return sizeof(engine_job) + (q->embed ? e->info.embedding_length * sizeof(double) : 0) +
+           ids * sizeof(rad_token) + q->num_stop * sizeof(uint32_t) + 2 * MAX_NAMESPACE_BYTES;
 }
 
 static rad_status share(engine *e, engine_job *job, const engine_request *q, rad_error *err)
@@ -188,7 +225,7 @@ rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_
     job->no_stop_trim = q->no_stop_trim;
     job->submitted_ns = e->env.now_ns(e->env.user);
     status = share(e, job, q, err);
-    if (status == RAD_OK && !(copy_sampling(e, job, q) && copy_rest(&e->env, job, q)))
+    if (status == RAD_OK && !(copy_sampling(e, job, q) && copy_rest(e, job, q)))
         status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
     if (status != RAD_OK) {
         job_destroy(e, job);
@@ -217,6 +254,7 @@ void job_destroy(engine *e, engine_job *job)
     req_fini(&job->r);
     job_bias_unref(job->bias);
     rad_free(&e->env, job->end_ids, job->end_ids_bytes);
+    rad_free(&e->env, job->logprob_ids, job->num_logprob_ids * sizeof *job->logprob_ids);
     stop_matcher_fini(&job->stops);
     text_buf_fini(&job->pending);
     memory_budget_give(e->params.request_memory, job->charged);

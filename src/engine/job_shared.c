@@ -93,6 +93,7 @@ static rad_status prompt_create(engine *e, const engine_request *q, job_prompt *
                       .text_bytes = text_bytes,
                       .num_ids = q->num_ids,
                       .is_text = q->text != NULL,
+                      .ends = q->embed,
                       .is_chat_json = q->chat_json != NULL,
                       .charged = bytes};
     if (!copy_prompt(&e->env, p, q)) {

@@ -27,8 +27,9 @@ typedef struct job_prompt {
     uint32_t num_messages;
     bool is_text;
     bool is_chat_json; /* text is a conversation as JSON */
-    size_t bytes;      /* counted against the queue's limit */
-    uint64_t charged;  /* to the request memory */
+    bool ends;        /* an embedding is made of it: EOS ends it where the vocabulary asks for it */
+    size_t bytes;     /* counted against the queue's limit */
+    uint64_t charged; /* to the request memory */
 } job_prompt;
 
 typedef struct job_bias {

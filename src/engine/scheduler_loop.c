@@ -91,7 +91,9 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
                                           .completion_tokens = o->completion_tokens,
                                           .hits = o->hits,
                                           .finish = o->finish,
-                                          .logprobs = o->logprobs};
+                                          .logprobs = o->logprobs,
+                                          .prompt_logprobs = o->prompt_logprobs,
+                                          .num_prompt_logprobs = o->num_prompt_logprobs};
         }
         message_ring_push(&e->to_detokenizer, messages, n);
         done += n;

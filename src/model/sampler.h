@@ -33,8 +33,10 @@ typedef struct sampling_params {
     uint32_t num_end_ids;
     uint32_t min_new_tokens;
 
-    bool logprobs; /* the caller wants them, see sampler_logprobs */
+    bool logprobs; /* of what is chosen; the caller wants them, see sampler_logprobs */
     uint32_t num_top_logprobs;
+    uint32_t num_id_logprobs;
+    const rad_token *id_logprobs; /* [num_id_logprobs] as `bias`: told at every position */
 } sampling_params;
 
 /* How likely the model found a token: the natural logarithm, -INFINITY for impossible. */
@@ -67,12 +69,18 @@ rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_
                        const rad_token *output, uint32_t num_output, uint32_t position,
                        const uint32_t *allowed, void *scratch);
 
+/* How many of them there are at a position: the token's own, the likeliest, and those asked for. */
+static inline size_t sampler_num_logprobs(const sampling_params *params)
+{
+    return 1 + (size_t)params->num_top_logprobs + params->num_id_logprobs;
+}
+
 /* log softmax of the model's own logits, before temperature, penalties and filters. out[0]
- * is `token`'s, out[1 .. num_top] are the likeliest, best first, the smaller id among equals.
- * NaN logits are left out (for `token` itself: -INFINITY). O(vocab_size * log num_top) for
- * logits in no special order. */
-void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token, uint32_t num_top,
-                      token_logprob *out);
+ * is `token`'s, out[1 .. num_top] are the likeliest, best first, the smaller id among equals;
+ * behind these id_logprobs. NaN logits are left out (for a token that is named: -INFINITY).
+ * O(vocab_size * log num_top) for logits in no special order. */
+void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token,
+                      const sampling_params *params, token_logprob *out);
 
 /* The choice alone. scratch: vocab_size entries of 8 bytes; not needed (NULL) for greedy. Greedy
  * takes the smallest id among equals. Order of the filters: temperature, top_k,

@@ -113,9 +113,10 @@ static void keep_best(token_logprob *best, uint32_t *count, uint32_t most, rad_t
     best[at] = (token_logprob){id, x};
 }
 
-void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token, uint32_t num_top,
-                      token_logprob *out)
+void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token,
+                      const sampling_params *p, token_logprob *out)
 {
+    const uint32_t num_top = p->num_top_logprobs;
     const model_ops *ops = model_ops_find(NULL);
     float max = ops->max(logits, vocab_size), x[BLOCK], weight[BLOCK];
     double total = 0;
@@ -135,10 +136,16 @@ void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token,
         }
     }
     float log_total = (float)log(total);
-    for (uint32_t i = 0; i < count + 1; i++) {
+    for (uint32_t i = 0; i < p->num_id_logprobs; i++) {
+        const rad_token id = p->id_logprobs[i];
+        best[num_top + i] = (token_logprob){id, isnan(logits[id]) ? -INFINITY : logits[id]};
+    }
+    for (uint32_t i = 0; i < sampler_num_logprobs(p); i++) {
+        if (i > count && i <= num_top) { /* the vocabulary ended */
+            out[i] = (token_logprob){-1, -INFINITY};
+            continue;
+        }
         ops->scale_logits(x, &out[i].logprob, max, 1, 1);
         out[i].logprob = x[0] - log_total;
     }
-    for (uint32_t i = count; i < num_top; i++)
-        best[i] = (token_logprob){-1, -INFINITY};
 }

@@ -4,6 +4,7 @@
  *                                           -> append              finished? release,
  *                                                                  then output
  *                                                                  else output
+ *              -> logprobs of the chunk go out with either of them
  *
  * Behind a publication hang_saves gives the tree the snapshots of recurrent states that the step
  * left.
@@ -96,8 +97,11 @@ void emit_output(scheduler *s, req *r, rad_token token)
                                                 .completion_tokens = r->num_output,
                                                 .hits = r->hits,
                                                 .finish = r->finish,
-                                                .logprobs = r->logprobs};
-    r->logprobs = NULL;
+                                                .logprobs = r->logprobs,
+                                                .prompt_logprobs = r->new_prompt_logprobs,
+                                                .num_prompt_logprobs = r->num_prompt_logprobs};
+    r->logprobs = r->new_prompt_logprobs = NULL;
+    r->num_prompt_logprobs = 0;
 }
 
 void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert)
@@ -147,6 +151,12 @@ static bool publish_saves(scheduler *s, req *r, step_saves saves)
 static bool is_end_token(const scheduler *s, rad_token token)
 {
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
+}
+
+/* There is more of fill_ids. */
+static void process_chunk(scheduler *s, req *r, step_saves saves)
+{
+    if (publish(s, r, true, saves) && r->num_prompt_logprobs) emit_output(s, r, -1);
 }
 
 /* All of fill_ids is computed: the next token, if one is wanted. `row` and `logits` as accept_token
@@ -210,15 +220,19 @@ void process_batch_result(scheduler *s, const float *logits)
         saves = saves_of(&s->batch, i, saves.end);
         if (r->state == REQ_PREFILL) s->stats.prefill_tokens += b->extend_seq_lens[i];
 
-        uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
+        const uint32_t rows = req_rows_within(r, b->extend_prefix_lens[i], b->seq_lens[i]);
+        const float *prompt_rows = logits ? logits + (size_t)vocab_size * next_logits : NULL;
+        if (r->prompt_logprobs) next_logits += rows;
         const uint32_t row = next_logits;
-        bool wanted = row < b->num_logits && b->logits_indices[row] == last;
+        bool wanted = row < b->num_logits && b->logits_reqs[row] == i;
         const float *row_logits = logits ? logits + (size_t)vocab_size * row : NULL;
         next_logits += wanted;
         if (tiers_lost(s, r))
-            ; /* and what it computed with that */
+            req_drop_hidden(r); /* and what it computed with that */
+        else if (!take_prompt_rows(s, r, prompt_rows, rows))
+            finish_req(s, r, REQ_FINISH_ERROR, -1, true);
         else if (r->kv.committed_len < req_num_fill(r))
-            publish(s, r, true, saves);
+            process_chunk(s, r, saves);
         else
             process_complete(s, r, wanted, row, row_logits, saves);
         schedule_batch_drop_saves(&s->batch, &s->pools, saves.first, saves.end);

@@ -22,12 +22,18 @@ static const double INIT_NEW_TOKEN_RATIO = 0.7;
 static const double MIN_NEW_TOKEN_RATIO = 0.7 * 0.14;
 static const double ITL_MARGIN = 0.9; /* steps differ from what is expected of them */
 enum { RATIO_DECAY_STEPS = 600, RETRACT_DECODE_STEPS = 20, MAX_PREFILL_TOKENS = 16384 };
+enum { LEAST_LOGITS = 64 }; /* rows of logits; logprobs of prompts take what others leave */
 
 uint32_t scheduler_max_batch_tokens(const scheduler_params *p, uint32_t context_length)
 {
     uint32_t most = p->chunked_prefill_size;
     if (!most) most = RAD_MAX(context_length, (uint32_t)MAX_PREFILL_TOKENS);
     return most + p->max_running_requests;
+}
+
+uint32_t scheduler_max_batch_logits(uint32_t max_running_requests)
+{
+    return RAD_MAX(max_running_requests, (uint32_t)LEAST_LOGITS);
 }
 
 /* ---- retraction ---- */
@@ -222,8 +228,7 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
  * was ended: then there is a next one. */
 static bool admit(scheduler *s, prefill_adder *adder, req *r)
 {
-    uint32_t num_fill = req_num_fill(r);
-    rad_key key = req_session_key(r, num_fill - 1); /* the last token is always computed */
+    rad_key key = req_session_key(r, req_most_cached(r));
     rad_match match;
     if (!rad_req_to_token_available(s->pools.req_to_token_pool)) return false;
     tiers_end_prefetch(s, r, &key);

@@ -5,8 +5,11 @@
  * them: on a GPU that is a copy of 0.6 MB a row.
  *
  * Logprobs are few requests' wish and of unknown length, so they are the one thing in a
- * step that takes memory: as much as one output needs, given back by who receives it. */
+ * step that takes memory: as much as one output needs, given back by who receives it. Those of a
+ * prompt go out chunk by chunk, so that no logits wait for the rest of it. */
 #include "sched/scheduler_impl.h"
+
+#include <math.h>
 
 static const req *req_of_row(const scheduler *s, uint32_t row)
 {
@@ -18,7 +21,9 @@ bool wants_logits(const scheduler *s)
     if (!s->params.runner->ops->sample) return true;
     for (uint32_t row = 0; row < s->batch.num_logits; row++) {
         const req *r = req_of_row(s, row);
-        if (r->sampling.logprobs || verify_notes(&s->verify, r)) return true;
+        if (r->sampling.logprobs || !schedule_batch_is_last(&s->batch, row) ||
+            verify_notes(&s->verify, r))
+            return true;
     }
     return false;
 }
@@ -28,7 +33,8 @@ void begin_masks(scheduler *s)
     rule_masks_clear(&s->masks);
     for (uint32_t row = 0; row < s->batch.num_logits; row++) {
         const req *r = req_of_row(s, row);
-        if (r->rule) rule_masks_add(&s->masks, (mask_job){.rule = r->rule, .row = row});
+        if (r->rule && schedule_batch_is_last(&s->batch, row))
+            rule_masks_add(&s->masks, (mask_job){.rule = r->rule, .row = row});
     }
     s->stats.masks += s->masks.num_jobs;
     rule_masks_begin(&s->masks);
@@ -58,6 +64,8 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
     uint32_t vocab_size = run->info.vocab_size, num_rows = s->batch.num_logits;
     for (uint32_t row = 0; row < num_rows; row++) {
         const req *r = req_of_row(s, row);
+        s->samples[row] = (runner_sample){0};
+        if (!schedule_batch_is_last(&s->batch, row)) continue;
         /* The position makes the draw the same however the request was batched. */
         s->samples[row] = (runner_sample){.params = &r->sampling,
                                           .output = r->fill_ids + r->num_input,
@@ -70,6 +78,7 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
         return num_rows ? run->ops->sample(run, s->samples, num_rows, s->next_tokens, err) : RAD_OK;
     for (uint32_t row = 0; row < num_rows; row++) {
         const runner_sample *a = &s->samples[row];
+        if (!a->params) continue;
         s->next_tokens[row] = sampler_next(logits + (size_t)row * vocab_size, vocab_size, a->params,
                                            a->output, a->num_output, a->position, a->allowed,
                                            s->sample_scratch);
@@ -103,12 +112,43 @@ rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits)
         return -1;
     }
     if (!r->sampling.logprobs) return token;
-    r->logprobs = rad_alloc(&s->env, req_logprobs_bytes(&r->sampling));
+    r->logprobs = rad_alloc(&s->env, req_logprobs_bytes(&r->sampling, 1));
     if (!r->logprobs) {
         rad_fail(&r->error, RAD_E_NOMEM, "no memory for %u logprobs",
                  r->sampling.num_top_logprobs + 1);
         return -1;
     }
-    sampler_logprobs(logits, vocab_size, token, r->sampling.num_top_logprobs, r->logprobs);
+    sampler_logprobs(logits, vocab_size, token, &r->sampling, r->logprobs);
     return token;
+}
+
+/* The first position has no logits behind another one. */
+static void put_first(const req *r, token_logprob *to)
+{
+    for (size_t i = 0; i < sampler_num_logprobs(&r->sampling); i++)
+        to[i] = (token_logprob){-1, -INFINITY};
+    *to = (token_logprob){r->fill_ids[r->prompt_logprobs_from], NAN};
+}
+
+bool take_prompt_rows(scheduler *s, req *r, const float *logits, uint32_t rows)
+{
+    const uint32_t end = req_end_of_rows(r), from = r->next_row;
+    const bool first = from == r->prompt_logprobs_from && from < r->kv.committed_len;
+    const size_t each = sampler_num_logprobs(&r->sampling);
+    if (r->prompt_logprobs && rows + first) {
+        token_logprob *to = rad_alloc(&s->env, req_logprobs_bytes(&r->sampling, rows + first));
+        if (!to) {
+            rad_fail(&r->error, RAD_E_NOMEM, "no memory for the logprobs of %u tokens", rows);
+            return false;
+        }
+        r->new_prompt_logprobs = to;
+        r->num_prompt_logprobs = rows + first;
+        if (first) put_first(r, to);
+        for (uint32_t i = 0; i < rows; i++) /* what stands behind a position is of the next token */
+            sampler_logprobs(logits + (size_t)i * s->params.runner->info.vocab_size,
+                             s->params.runner->info.vocab_size, r->fill_ids[from + i + 1],
+                             &r->sampling, to + (i + first) * each);
+    }
+    if (from < r->kv.committed_len) r->next_row = from + rows < end ? from + rows : UINT32_MAX;
+    return true;
 }

@@ -44,6 +44,7 @@ void prefill_adder_init(prefill_adder *a, const schedule_pools *pools, schedule_
 {
     *a = (prefill_adder){.pools = pools,
                          .batch = batch,
+                         .num_running = num_reqs,
                          .new_token_ratio = new_token_ratio,
                          .rem_tokens = rem_tokens,
                          .chunked = chunked};
@@ -75,6 +76,13 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r, kv_pages mo
     return pages * page_size + (partial ? page_size - partial : 0);
 }
 
+/* Whether logprobs of what is left of its prompt are wanted. */
+static bool wants_rows(const req *r, uint32_t left)
+{
+    const uint32_t done = r->kv.committed_len;
+    return r->prompt_logprobs && req_rows_within(r, done, done + left);
+}
+
 /* Tokens of the `left` that a prompt still has that the step's time allows. The end of a prompt
  * costs more than a token: what cannot end now leaves its last token for later, unless so little
  * is left that waiting is better than a step in two. */
@@ -82,6 +90,11 @@ static uint64_t tokens_in_time(const prefill_adder *a, const req *r, uint32_t le
 {
     uint32_t done = r->kv.committed_len, fit = step_cost_fit(a->cost, done, false, a->rem_ns);
     uint32_t most = RAD_MAX(fit, a->few_tokens);
+    if (wants_rows(r, left) && r->next_row > done) return RAD_MIN(most, r->next_row - done);
+    if (wants_rows(r, left)) { /* a row for each token, which costs what an end does */
+        fit = step_cost_fit(a->cost, done, true, a->rem_ns);
+        return RAD_MAX(RAD_MIN(fit, a->rem_ends), a->few_tokens / 2);
+    }
     if (left > most || r->num_output >= r->max_new_tokens) return most; /* no end, or no logits */
     double to_end = a->rem_ns - step_cost_prompt_end_ns(a->cost);
     if (a->rem_ends &&
@@ -107,6 +120,19 @@ static uint64_t spare_states(const prefill_adder *a, const req *r)
     return room > planned ? room - planned : 0;
 }
 
+/* Of the `left` tokens those whose rows of logits fit into the step. A prompt whose logprobs are
+ * wanted leaves one row to each request that runs, and of the rest a part to those that come: so
+ * nobody waits for rows that a long prompt takes step by step. */
+static uint32_t tokens_in_rows(const prefill_adder *a, const req *r, uint32_t left)
+{
+    const schedule_batch *b = a->batch;
+    const uint32_t rows = b->max_logits - b->num_logits, done = r->kv.committed_len;
+    const uint32_t later = a->num_running - RAD_MIN(a->num_running, b->num_reqs);
+    if (!wants_rows(r, left)) return rows || r->num_output >= r->max_new_tokens ? left : left - 1;
+    const uint32_t more = rows - RAD_MIN(rows, RAD_MAX(later, 1u));
+    return r->next_row - done + RAD_MIN(rows, 1 + more / 4 * 3);
+}
+
 /* The length of the next chunk. One that does not reach the end stops at a page border
  * if it can, so that all of it can be published. */
 static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more)
@@ -116,12 +142,14 @@ static uint32_t chunk_tokens(const prefill_adder *a, const req *r, kv_pages more
     uint32_t left = req_num_fill(r) - done;
     uint64_t most = tokens_in_room(a, r, more);
     /* Cut even with --chunked-prefill-size -1: what cannot run whole would wait for ever. */
-    bool chunked = a->chunked || exceeds_window_memory(a, left);
-    if (a->chunked) most = RAD_MIN(most, a->rem_tokens);
+    const uint32_t in_rows = tokens_in_rows(a, r, left);
+    bool chunked = a->chunked || exceeds_window_memory(a, left) || left > in_rows;
+    most = RAD_MIN(most, in_rows);
+    if (a->chunked || left > in_rows) most = RAD_MIN(most, a->rem_tokens);
     if (a->cost) most = RAD_MIN(most, tokens_in_time(a, r, left));
     /* Whole prompts: one that exceeds the budget runs in a step of its own, behind nothing but
      * decoding requests, which have one token and one row of logits each. */
-    if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_logits) return 0;
+    if (!chunked && left > a->rem_tokens && a->batch->num_tokens > a->batch->num_reqs) return 0;
     if (left <= most && !state_wants_cut(&a->pools->states, r, spare_states(a, r))) return left;
     if (left <= most) return left - req_num_fill(r) % a->pools->page_size;
     if (!chunked) return 0; /* all of it or nothing */

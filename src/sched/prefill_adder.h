@@ -19,6 +19,7 @@ enum { CLIP_MAX_NEW_TOKENS = 4096 }; /* nobody reserves for more than so many to
 typedef struct prefill_adder {
     const schedule_pools *pools;
     schedule_batch *batch;
+    uint32_t num_running; /* before this step's admissions */
     double new_token_ratio;
     kv_pages spoken_for;   /* that running requests still take, this step's included */
     uint32_t rem_tokens;   /* new prompt tokens that this step may still compute */

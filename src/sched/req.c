@@ -26,6 +26,12 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     memset(r, 0, sizeof *r);
     r->env = rad_env_or_default(env);
     if (!p->num_ids) return rad_fail(err, RAD_E_INVAL, "the prompt is empty");
+    if (p->prompt_logprobs && p->pooling)
+        return rad_fail(err, RAD_E_INVAL, "a request has logprobs of its prompt or an embedding");
+    if (p->prompt_logprobs && p->prompt_logprobs_from >= p->num_ids)
+        return rad_fail(err, RAD_E_INVAL,
+                        "logprobs of the prompt are wanted from token %u on, and it has %u",
+                        p->prompt_logprobs_from, p->num_ids);
 
     uint32_t room = RAD_MIN(p->max_new_tokens, (uint32_t)FIRST_ROOM);
     if (p->num_ids > INT32_MAX - FIRST_ROOM)
@@ -38,8 +44,13 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
             rad_alloc(&r->env, rad_mul(p->num_stop_token_ids, sizeof *r->stop_token_ids));
     if (p->extra_key) r->extra_key = copy_string(&r->env, p->extra_key);
     if (p->cache_salt) r->cache_salt = copy_string(&r->env, p->cache_salt);
-    if (!r->fill_ids || (p->num_stop_token_ids && !r->stop_token_ids) ||
-        (p->extra_key && !r->extra_key) || (p->cache_salt && !r->cache_salt)) {
+    r->pooling = p->pooling;
+    r->hidden_dim = p->hidden_dim;
+    if (p->pooling)
+        r->hidden_sum = rad_alloc(&r->env, rad_mul(p->hidden_dim, sizeof *r->hidden_sum));
+    if (!r->fill_ids || (p->pooling && !r->hidden_sum) ||
+        (p->num_stop_token_ids && !r->stop_token_ids) || (p->extra_key && !r->extra_key) ||
+        (p->cache_salt && !r->cache_salt)) {
         req_fini(r);
         return rad_fail(err, RAD_E_NOMEM, "no memory for a request of %u tokens", p->num_ids);
     }
@@ -58,6 +69,11 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->retention_priority = p->retention_priority;
     r->retention_idle_ns = p->retention_idle_ns;
     r->pin_ns = p->pin_ns;
+    r->prompt_logprobs = p->prompt_logprobs;
+    r->prompt_logprobs_from = p->prompt_logprobs_from;
+    r->next_row = UINT32_MAX;
+    if (p->prompt_logprobs) r->next_row = p->prompt_logprobs_from;
+    req_drop_hidden(r);
     r->matched_token = -1;
     r->user = p->user;
     return RAD_OK;
@@ -69,14 +85,23 @@ void req_fini(req *r)
     rad_free(&r->env, r->stop_token_ids, r->num_stop_token_ids * sizeof *r->stop_token_ids);
     free_string(&r->env, r->extra_key);
     free_string(&r->env, r->cache_salt);
+    rad_free(&r->env, r->hidden_sum, r->hidden_dim * sizeof *r->hidden_sum);
+    r->hidden_sum = NULL;
     r->fill_ids = NULL;
     r->stop_token_ids = NULL;
     r->extra_key = r->cache_salt = NULL;
 }
 
-size_t req_logprobs_bytes(const sampling_params *p)
+void req_drop_hidden(req *r)
 {
-    return (1 + (size_t)p->num_top_logprobs) * sizeof(token_logprob);
+    if (!r->pooling) return;
+    memset(r->hidden_sum, 0, r->hidden_dim * sizeof *r->hidden_sum);
+    r->next_row = r->pooling == POOL_MEAN ? 0 : r->num_input - 1;
+}
+
+size_t req_logprobs_bytes(const sampling_params *p, uint32_t positions)
+{
+    return rad_mul(positions, sampler_num_logprobs(p) * sizeof(token_logprob));
 }
 
 rad_status req_append(req *r, rad_token token)

@@ -7,6 +7,14 @@
  * that is retracted keeps its outputs and is prefilled again over all fill_ids, so
  * input and output are one array.
  *
+ * Of the prompt itself a request may want logprobs (what the model says behind each of its tokens)
+ * or hidden states. A position is computed for them though its K/V may be cached: next_row is the
+ * first whose row of the model's output is still wanted, and no match goes past it
+ * (req_most_cached).
+ *
+ *     cached, matched | computed, and nothing asked | computed, a row each ......... |
+ *     0               match                         next_row, then one chunk further  num_input
+ *
  * The caller places the struct. Between scheduler_add and the output whose finish
  * is not REQ_FINISH_NONE it belongs to the scheduler's thread; only `cancel` may be
  * touched by others (scheduler_cancel). */
@@ -14,6 +22,7 @@
 #define SCHED_REQ_H
 
 #include "base/base.h"
+#include "model/pooling.h"
 #include "model/sampler.h"
 #include "sched/req_why.h"
 #include "sched/token_rule.h"
@@ -54,6 +63,10 @@ typedef struct req_params {
     int32_t retention_priority; /* 1..99: what it leaves cached is retained, see retention.h */
     uint64_t retention_idle_ns; /* until it was idle for so long; 0 = for good */
     uint64_t pin_ns;            /* what it leaves cached is pinned for so long; 0 = not */
+    bool prompt_logprobs;       /* of the prompt's tokens from this one on: */
+    uint32_t prompt_logprobs_from;
+    hidden_pooling pooling; /* of hidden states of so many numbers: */
+    uint32_t hidden_dim;
     void *user;
 } req_params;
 
@@ -77,6 +90,11 @@ typedef struct req {
     uint32_t session;
     int32_t retention_priority;
     uint64_t retention_idle_ns, pin_ns;
+    bool prompt_logprobs;
+    uint32_t prompt_logprobs_from;
+    hidden_pooling pooling;
+    uint32_t hidden_dim;
+    double *hidden_sum; /* [hidden_dim] of req_pooled tokens so far; NULL: pooling is NONE */
 
     /* The scheduler's. */
     req_state state;
@@ -99,11 +117,14 @@ typedef struct req {
     uint64_t hold_leader; /* arrival of the last one that this request, as the oldest, waited for */
     uint32_t num_holds;   /* such leaders so far; bounded, so that nobody waits for ever */
     uint32_t wait_node;   /* its leaf in the wait_queue; 0 = none */
-    struct req *wait_prev, *wait_next; /* in the wait_queue, by arrival */
-    struct verify_record *verify;      /* NULL: it is not going to be verified */
-    bool verify_skipped;               /* it was chosen, but there was no room */
-    atomic_int cancel;                 /* req_finish that somebody asks for, or 0 */
-    token_logprob *logprobs;           /* of the newest output id, until its output takes them */
+    struct req *wait_prev, *wait_next;  /* in the wait_queue, by arrival */
+    struct verify_record *verify;       /* NULL: it is not going to be verified */
+    bool verify_skipped;                /* it was chosen, but there was no room */
+    atomic_int cancel;                  /* req_finish that somebody asks for, or 0 */
+    token_logprob *logprobs;            /* of the newest output id, until its output takes them */
+    uint32_t next_row;                  /* of the prompt; UINT32_MAX: none is wanted any more */
+    uint32_t num_prompt_logprobs;       /* positions of the prompt in: */
+    token_logprob *new_prompt_logprobs; /* this step's, until an output takes them */
 
     /* Final once finish is not REQ_FINISH_NONE. */
     req_finish finish;
@@ -124,8 +145,37 @@ static inline uint32_t req_num_fill(const req *r)
     return r->num_input + r->num_output;
 }
 
-/* Bytes of an output's logprobs: one token_logprob and num_top_logprobs of them. */
-size_t req_logprobs_bytes(const sampling_params *p);
+/* Bytes of the logprobs of so many positions, sampler_num_logprobs each. */
+size_t req_logprobs_bytes(const sampling_params *p, uint32_t positions);
+
+/* The cache may give it so many tokens: all but the last one, and none whose row is wanted. */
+static inline uint32_t req_most_cached(const req *r)
+{
+    return RAD_MIN(req_num_fill(r) - 1, r->next_row);
+}
+
+/* Rows of the model's output are wanted of the prompt's positions from next_row to this. */
+static inline uint32_t req_end_of_rows(const req *r)
+{
+    return r->num_input - (r->prompt_logprobs ? 1 : 0); /* the last one's is the answer's first */
+}
+
+/* Rows that it wants of the positions [from, end) of its prompt; one that chooses a token is not
+ * counted. */
+static inline uint32_t req_rows_within(const req *r, uint32_t from, uint32_t end)
+{
+    const uint32_t first = RAD_MAX(from, r->next_row), last = RAD_MIN(end, req_end_of_rows(r));
+    return last > first ? last - first : 0;
+}
+
+/* What was added to hidden_sum is of no use: it begins anew. */
+void req_drop_hidden(req *r);
+
+/* Hidden states that are in hidden_sum when the prompt is computed. */
+static inline uint32_t req_pooled(const req *r)
+{
+    return r->pooling == POOL_MEAN ? r->num_input : r->pooling == POOL_LAST;
+}
 
 /* fill_ids[0..num_tokens) under the request's namespace, and the same as its session's: the
  * latter for what the session itself finds and keeps. */

@@ -25,6 +25,8 @@ void req_why_prefetched(scheduler *s, req *r)
 void req_why_admitted(scheduler *s, req *r, const rad_key *key, const rad_load_result *load)
 {
     req_why *w = &r->why;
+    w->is_cut = key->num_tokens + 1 < req_num_fill(r);
+    w->cut_from = key->num_tokens;
     if (s->tiers.on) {
         rad_tier_explanation e = {.struct_size = sizeof e};
         if (rad_hicache_explain(s->pools.inner_cache, key, &e) != RAD_OK) return;

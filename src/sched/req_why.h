@@ -31,6 +31,8 @@ typedef struct req_why {
     bool known;     /* it was admitted, and the cache explains */
     bool has_tiers; /* else `device` is all there is */
     bool load_failed;
+    bool is_cut; /* the prompt was computed from here on, whatever is cached: its logprobs or */
+    uint32_t cut_from; /* hidden states were wanted */
     req_tier_end device;
     req_tier_end host;
     uint32_t host_tokens;                  /* that the host had behind the device's */

@@ -23,8 +23,9 @@
     X(seq_lens, max_reqs)                                                                          \
     X(req_pool_indices, max_reqs)                                                                  \
     X(last_loc, max_reqs)                                                                          \
-    X(logits_reqs, max_reqs)                                                                       \
-    X(logits_indices, max_reqs)                                                                    \
+    X(logits_reqs, max_logits)                                                                     \
+    X(logits_indices, max_logits)                                                                  \
+    X(hidden, max_reqs)                                                                            \
     X(input_ids, max_tokens)                                                                       \
     X(positions, max_tokens)                                                                       \
     X(out_cache_loc, max_tokens)                                                                   \
@@ -34,10 +35,12 @@
     X(state_saves, max_saves)
 
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
-                               uint32_t max_tokens, uint32_t max_saves)
+                               uint32_t max_tokens, uint32_t max_logits, uint32_t max_saves)
 {
-    *b = (schedule_batch){
-        .max_reqs = max_reqs, .max_tokens = max_tokens, .max_saves = RAD_MAX(max_saves, 1u)};
+    *b = (schedule_batch){.max_reqs = max_reqs,
+                          .max_tokens = max_tokens,
+                          .max_logits = max_logits,
+                          .max_saves = RAD_MAX(max_saves, 1u)};
     bool ok = true;
 #define ALLOC(array, count)                                                                        \
     b->array = rad_alloc(env, rad_mul(b->count, sizeof *b->array));                                \
@@ -57,9 +60,32 @@ void schedule_batch_fini(schedule_batch *b, const rad_env *env)
 
 void schedule_batch_clear(schedule_batch *b)
 {
-    b->num_reqs = b->num_tokens = b->num_logits = 0;
+    b->num_reqs = b->num_tokens = b->num_logits = b->num_hidden = 0;
     b->num_pages = 0;
     b->num_states = b->num_saves = 0;
+}
+
+static void add_logits(schedule_batch *b, uint32_t i, uint32_t token)
+{
+    RAD_ASSERT(b->num_logits < b->max_logits);
+    b->logits_reqs[b->num_logits] = i;
+    b->logits_indices[b->num_logits++] = token;
+}
+
+/* Rows that the request wants of its prompt. */
+static void add_rows(schedule_batch *b, uint32_t i)
+{
+    const req *r = b->reqs[i];
+    const uint32_t prefix = b->extend_prefix_lens[i];
+    const uint32_t count = req_rows_within(r, prefix, b->seq_lens[i]);
+    if (!count) return;
+    RAD_ASSERT(r->next_row >= prefix); /* no match went past it */
+    const uint32_t first = b->extend_start_loc[i] + r->next_row - prefix;
+    if (r->pooling)
+        b->hidden[b->num_hidden++] = (forward_pool){first, count, r->hidden_sum};
+    else
+        for (uint32_t t = 0; t < count; t++)
+            add_logits(b, i, first + t);
 }
 
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size)
@@ -79,10 +105,9 @@ void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t
     b->num_tokens += num_tokens;
     b->num_pages += pages_for(r->kv.allocated_len, num_tokens, page_size);
     b->num_states += !r->kv.state;
-    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens) {
-        b->logits_reqs[b->num_logits] = i;
-        b->logits_indices[b->num_logits++] = b->num_tokens - 1;
-    }
+    add_rows(b, i);
+    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens)
+        add_logits(b, i, b->num_tokens - 1);
 }
 
 /* Without a window side that one has no end. */
@@ -143,6 +168,8 @@ forward_batch schedule_batch_forward(const schedule_batch *b, const schedule_poo
         .extend_start_loc = b->extend_start_loc,
         .num_logits = b->num_logits,
         .logits_indices = b->logits_indices,
+        .num_pools = b->num_hidden,
+        .pools = b->hidden,
         .req_to_token_pool = pools->req_to_token_pool,
         .token_to_kv_pool = pools->token_to_kv_pool,
         .window_rows = pools->window.rows,

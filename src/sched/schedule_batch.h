@@ -41,7 +41,9 @@ typedef struct schedule_batch {
     uint32_t num_states; /* likewise */
     uint32_t max_saves;
     uint32_t num_saves;
+    uint32_t max_logits;
     uint32_t num_logits;
+    uint32_t num_hidden;
     uint32_t turn; /* of the decoding requests: whose slot comes first, see schedule_batch.c */
 
     req **reqs;                   /* [max_reqs] */
@@ -53,7 +55,8 @@ typedef struct schedule_batch {
     rad_slot *last_loc;
     uint32_t *logits_indices;
     uint32_t *logits_reqs; /* which request a row of logits belongs to */
-    rad_token *input_ids;  /* [max_tokens] */
+    forward_pool *hidden;
+    rad_token *input_ids; /* [max_tokens] */
     uint32_t *positions;
     rad_slot *out_cache_loc;
     rad_slot *window_out_cache_loc;
@@ -64,7 +67,7 @@ typedef struct schedule_batch {
 
 /* max_saves: of snapshots that a step can leave; 0 is fine. */
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
-                               uint32_t max_tokens, uint32_t max_saves);
+                               uint32_t max_tokens, uint32_t max_logits, uint32_t max_saves);
 void schedule_batch_fini(schedule_batch *b, const rad_env *env);
 void schedule_batch_clear(schedule_batch *b);
 
@@ -76,8 +79,17 @@ static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32
 }
 
 /* Plans `num_tokens` (>= 1) more of a request's fill_ids into the step. A request that
- * reaches the end of its fill_ids and still wants tokens gets a row of logits. */
+ * reaches the end of its fill_ids and still wants tokens gets a row of logits, and one behind each
+ * position of its prompt whose logprobs it wants. */
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
+
+/* Whether this row of logits is the one that request i of the batch goes on from. */
+static inline bool schedule_batch_is_last(const schedule_batch *b, uint32_t row)
+{
+    const uint32_t i = b->logits_reqs[row];
+    return b->seq_lens[i] == req_num_fill(b->reqs[i]) &&
+           b->logits_indices[row] == b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
+}
 
 /* Pages and states that are free or can be evicted. Of what there is not, there is no end. */
 kv_pages kv_room(const schedule_pools *pools);

@@ -438,12 +438,12 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     s->running = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->running));
     rad_status grouped = batch_groups_init(&s->groups, &s->env, p->max_running_requests);
     if (!p->runner->ops->sample) s->sample_scratch = rad_alloc(&s->env, sample_bytes(s));
-    s->samples = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->samples));
-    s->next_tokens = rad_alloc(&s->env, rad_mul(p->max_running_requests, sizeof *s->next_tokens));
-    rad_status status =
-        schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens, max_saves);
-    rad_status masked =
-        rule_masks_init(&s->masks, &s->env, p->max_running_requests, p->runner->info.vocab_size);
+    const uint32_t max_logits = scheduler_max_batch_logits(p->max_running_requests);
+    s->samples = rad_alloc(&s->env, rad_mul(max_logits, sizeof *s->samples));
+    s->next_tokens = rad_alloc(&s->env, rad_mul(max_logits, sizeof *s->next_tokens));
+    rad_status status = schedule_batch_init(&s->batch, &s->env, p->max_running_requests, max_tokens,
+                                            max_logits, max_saves);
+    rad_status masked = rule_masks_init(&s->masks, &s->env, max_logits, p->runner->info.vocab_size);
     if (status != RAD_OK || queued != RAD_OK || grouped != RAD_OK || masked != RAD_OK ||
         !s->running || !s->samples || !s->next_tokens ||
         (!p->runner->ops->sample && !s->sample_scratch))
@@ -555,8 +555,9 @@ void scheduler_destroy(scheduler *s)
     rule_masks_fini(&s->masks);
     rad_free(&s->env, s->running, s->params.max_running_requests * sizeof *s->running);
     rad_free(&s->env, s->sample_scratch, sample_bytes(s));
-    rad_free(&s->env, s->samples, s->params.max_running_requests * sizeof *s->samples);
-    rad_free(&s->env, s->next_tokens, s->params.max_running_requests * sizeof *s->next_tokens);
+    const uint32_t max_logits = scheduler_max_batch_logits(s->params.max_running_requests);
+    rad_free(&s->env, s->samples, max_logits * sizeof *s->samples);
+    rad_free(&s->env, s->next_tokens, max_logits * sizeof *s->next_tokens);
     rad_env env = s->env;
     rad_free(&env, s, sizeof *s);
 }

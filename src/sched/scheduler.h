@@ -36,19 +36,23 @@ typedef struct req_output {
     req_finish finish;
     token_logprob *logprobs; /* of token, when asked for: the receiver's to give back to the
                               * scheduler's env, req_logprobs_bytes of it; else NULL */
+    /* Of the prompt's next positions, likewise; they come in their order, each once, before or with
+     * the first token. Of the first one there is no logprob but NAN, and no others. */
+    token_logprob *prompt_logprobs;
+    uint32_t num_prompt_logprobs;
 } req_output;
 
 typedef struct scheduler_params {
-    runner *runner;                /* not owned */
-    uint32_t cache_kind;           /* rad_cache_kind */
-    uint32_t page_size;            /* 0 means 1 */
-    uint64_t max_total_tokens;     /* of the KV pool; rounded down to whole pages */
-    uint64_t window_total_tokens;  /* of the pool that layers with a window have beside it, rounded
-                                    * likewise; 0: none, they mask and keep every key. Not with
-                                    * tiers. */
-    uint32_t max_states;           /* of a model with recurrent layers (state_memory.h); 0: as many
-                                    * as rows and tokens make use of */
-    uint32_t state_interval;       /* tokens between snapshots of a long prompt; 0: by their size */
+    runner *runner;               /* not owned */
+    uint32_t cache_kind;          /* rad_cache_kind */
+    uint32_t page_size;           /* 0 means 1 */
+    uint64_t max_total_tokens;    /* of the KV pool; rounded down to whole pages */
+    uint64_t window_total_tokens; /* of the pool that layers with a window have beside it, rounded
+                                   * likewise; 0: none, they mask and keep every key. Not with
+                                   * tiers. */
+    uint32_t max_states;          /* of a model with recurrent layers (state_memory.h); 0: as many
+                                   * as rows and tokens make use of */
+    uint32_t state_interval;      /* tokens between snapshots of a long prompt; 0: by their size */
     rad_token turn_token; /* that each message of a conversation begins with; 0: not known */
     uint32_t max_running_requests; /* rows */
     uint32_t max_queued_requests;
@@ -58,10 +62,10 @@ typedef struct scheduler_params {
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
-    uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
-                          * far as can be told (step_cost.h); 0 = no limit */
-    double verify_rate;  /* share of the requests that are computed again, see verify.h */
-    uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
+    uint64_t max_itl_ns;    /* a step that decodes takes no more prompts than keep it below this, as
+                             * far as can be told (step_cost.h); 0 = no limit */
+    double verify_rate;     /* share of the requests that are computed again, see verify.h */
+    uint64_t self_check_ns; /* an idle scheduler checks itself so often; 0 = never */
     bool disable_partial_reuse;  /* of a page that begins alike, nothing is used */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
 
@@ -94,6 +98,9 @@ typedef struct scheduler_params {
 /* New tokens that a batch can have at most: what the runner must be made for. A step
  * computes chunked_prefill_size prompt tokens beside one token of each decoding request. */
 uint32_t scheduler_max_batch_tokens(const scheduler_params *params, uint32_t context_length);
+
+/* Rows of logits that a batch can have at most, likewise: one of each request, or more of few. */
+uint32_t scheduler_max_batch_logits(uint32_t max_running_requests);
 
 /* RAD_E_INVAL in words for params that cannot work, RAD_E_NOMEM with the bytes wanted. */
 rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,

@@ -51,7 +51,7 @@ struct scheduler {
     step_cost cost;
     verifier verify;
     self_check check;
-    runner_sample *samples; /* [max_running_requests] how each row of logits is sampled, */
+    runner_sample *samples; /* [batch.max_logits] how each row of logits is sampled, */
     rad_token *next_tokens; /* and what came of it */
     char *sample_scratch;   /* NULL: the runner samples */
     rule_masks masks;       /* a row for each of logits */
@@ -100,6 +100,10 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err);
  * then, and where the scheduler samples, `logits` are the row's. r's rule goes on behind it. -1:
  * there is none, see r->error. */
 rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits);
+
+/* A chunk of its prompt is computed, with `rows` rows that it wanted of it: logprobs are put into
+ * r->new_prompt_logprobs. False: no memory, see r->error. */
+bool take_prompt_rows(scheduler *s, req *r, const float *logits, uint32_t rows);
 
 /* ---- batch_result.c ---- */
 

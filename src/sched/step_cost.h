@@ -29,7 +29,8 @@ typedef struct step_cost {
 typedef struct step_work {
     uint32_t num_decodes;
     uint32_t prompt_tokens;
-    uint32_t prompt_ends; /* prompts whose last token is among them, if an answer follows */
+    uint32_t prompt_ends; /* prompts whose last token is among them, if an answer follows; and
+                           * tokens whose logprobs are wanted */
     uint32_t reserved;
     double pairs; /* of a new token and a position it sees, all requests */
 } step_work;

@@ -12,7 +12,8 @@ typedef struct step_info {
     uint64_t kv_read_bytes;     /* K/V that attention read; 0 of a runner that does not count */
     uint64_t kv_unshared_bytes; /* that it would have read without groups */
     uint64_t forward_ns;
-    uint32_t logits_rows; /* of the decoding requests and of the prompts that ended */
+    uint32_t logits_rows; /* of the decoding requests, of the prompts that ended, and of those whose
+                           * logprobs are wanted */
     uint32_t reserved;
 } step_info;
 

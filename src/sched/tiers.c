@@ -124,7 +124,7 @@ static uint64_t recompute_ns(const scheduler *s, uint32_t num_tokens)
 bool tiers_arrive(scheduler *s, req *r)
 {
     if (!s->tiers.on) return false;
-    uint32_t most = req_num_fill(r) - 1; /* the last token is always computed */
+    uint32_t most = req_most_cached(r);
     rad_key key = req_key(r, most);
     rad_status status =
         rad_hicache_prefetch_start(s->pools.inner_cache, &key, recompute_ns(s, most), &r->prefetch);
@@ -155,7 +155,7 @@ void tiers_admit_fetched(scheduler *s)
 {
     for (uint32_t i = 0; i < s->tiers.num_fetching;) {
         req *r = s->tiers.fetching[i];
-        rad_key key = req_key(r, req_num_fill(r) - 1);
+        rad_key key = req_key(r, req_most_cached(r));
         if (rad_hicache_prefetch_progress(s->pools.inner_cache, &r->prefetch, &key, NULL) ==
             RAD_AGAIN) {
             i++;

@@ -206,7 +206,7 @@ static uint32_t split(wait_tree *t, uint32_t node, uint32_t depth)
 
 uint32_t wait_tree_add(wait_tree *t, req *r)
 {
-    uint32_t len = req_num_fill(r) - 1, hash = namespace_hash(t, r);
+    uint32_t len = req_most_cached(r), hash = namespace_hash(t, r);
     uint32_t at = find_namespace(t, r, hash);
     if (!at) {
         at = new_node(t);

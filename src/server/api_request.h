@@ -78,11 +78,19 @@ typedef struct api_request {
     bool include_usage;    /* a usage chunk ends the stream */
     bool return_token_ids; /* choices[].token_ids */
     bool batch;            /* prompts came as a list, or n > 1: /generate answers with one */
-    bool logprobs;         /* of every item, with so many alternatives: */
+    bool logprobs;         /* of every item, with so many alternatives, and these ids: */
     uint32_t num_top_logprobs;
+    uint32_t num_id_logprobs;
+    bool prompt_logprobs; /* of the prompt, from this token on: */
+    uint32_t prompt_logprobs_from;
+    bool echo;             /* /v1/completions: the prompt comes first */
+    bool vllm_prompt;      /* the prompt's logprobs are told as vLLM does, with so many: */
+    uint32_t num_vllm_top; /* alternatives, of num_top_logprobs; the answer has */
+    uint32_t num_told_top; /* as many of these */
     bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
     uint64_t pin_ns;       /* it asks that its prompt be kept for so long, as far as pins go */
     uint32_t n;            /* choices per prompt; they lie side by side in items */
+    uint32_t best;         /* so many of them are told: those that the model found likeliest */
     uint32_t num_items;    /* prompts * n; 0: there is nothing to ask the engine for (Ollama) */
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
@@ -143,6 +151,16 @@ bool api_parse_sampling(api_request *r, const json_t *object, engine_request *it
 
 /* One limit for both spellings of the number of alternatives. */
 bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *key, api_error *err);
+
+/* prompt_logprobs, vLLM's, of both OpenAI endpoints; after the others. */
+bool api_parse_vllm_logprobs(api_request *r, api_error *err);
+
+/* Of choices of a prompt that come in one answer the first asks for the prompt's logprobs, and
+ * its are told with all. */
+static inline bool api_shares_prompt(const api_request *r)
+{
+    return !r->stream && r->n > 1;
+}
 
 /* A string of at most API_MAX_KEY_BYTES, as json_in_string. */
 bool api_parse_key(const json_t *object, const char *key, const char **out, api_error *err);

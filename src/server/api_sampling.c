@@ -142,7 +142,21 @@ bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *ke
 {
     int64_t top = 0;
     if (!json_in_int(object, key, 0, API_MAX_TOP_LOGPROBS, &top, err)) return false;
-    r->num_top_logprobs = (uint32_t)top;
+    r->num_top_logprobs = r->num_told_top = (uint32_t)top;
+    return true;
+}
+
+bool api_parse_vllm_logprobs(api_request *r, api_error *err)
+{
+    static const char key[] = "prompt_logprobs";
+    const json_t *asked = json_in_get(r->root, key);
+    int64_t top = 0;
+    if (!asked || json_is_false(asked)) return true;
+    if (!json_in_int(r->root, key, 0, API_MAX_TOP_LOGPROBS, &top, err)) return false;
+    if (r->stream) return api_fail(err, 400, key, "'prompt_logprobs' are not told in a stream");
+    r->prompt_logprobs = r->vllm_prompt = true;
+    r->num_vllm_top = (uint32_t)top;
+    if (r->num_top_logprobs < r->num_vllm_top) r->num_top_logprobs = r->num_vllm_top;
     return true;
 }
 
@@ -152,8 +166,10 @@ bool api_expand_choices(api_request *r, api_error *err)
 {
     for (uint32_t i = 0; i < r->num_items; i++) {
         engine_request *item = &r->items[i];
-        item->sampling.logprobs = r->logprobs;
+        item->sampling.logprobs = r->logprobs || r->best; /* by which the best are found */
         item->sampling.num_top_logprobs = r->num_top_logprobs;
+        item->prompt_logprobs = r->prompt_logprobs;
+        item->prompt_logprobs_from = r->prompt_logprobs_from;
         if (item->max_new_tokens >= 0 && item->sampling.min_new_tokens > item->max_new_tokens)
             return api_fail(err, 400, r->kind == API_GENERATE ? "min_new_tokens" : "min_tokens",
                             "at least %u tokens are asked for, but at most %lld",
@@ -169,6 +185,7 @@ bool api_expand_choices(api_request *r, api_error *err)
     for (uint32_t i = 0; i < r->num_items * r->n; i++) {
         all[i] = r->items[i / r->n];
         all[i].sampling.seed += i % r->n * UINT64_C(0x9e3779b97f4a7c15);
+        if (i % r->n && api_shares_prompt(r)) all[i].prompt_logprobs = false;
     }
     r->items = all;
     r->num_items *= r->n;

@@ -95,6 +95,8 @@ static const char *refused_param(const call_item *item)
 {
     if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
     if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
+    if (strncmp(item->message, "token_ids_logprob", 17) == 0) return "token_ids_logprob";
+    if (strncmp(item->message, "logprobs of the prompt", 22) == 0) return "logprob_start_len";
     if (strncmp(item->message, "'tools'", 7) == 0) return "tools";
     return item->refused_param;
 }
@@ -170,7 +172,8 @@ static uint64_t cost_of(const call_item *item, size_t from_text, size_t from_ids
 {
     const api_request *r = &item->call->request;
     uint64_t ids = (item->ids.len - from_ids) / sizeof(rad_token), units = UNITS_EVENT;
-    if (r->logprobs) units += ids * (1 + (uint64_t)r->num_top_logprobs) * UNITS_LOGPROB;
+    if (r->logprobs) units += ids * item_num_logprobs(item) * UNITS_LOGPROB;
+    units += item->prompt_logprobs.len / sizeof(token_logprob) * UNITS_LOGPROB;
     size_t text = item->parser ? answer_parts_unsent(&item->parts) : item->text.len - from_text;
     return units + ids + text / 64;
 }
@@ -194,6 +197,7 @@ static void write_event(call *c, call_item *item, json_writer *w)
     }
     item->text_sent = item->text.len;
     item->ids_sent = item->ids.len;
+    item->prompt_sent = item->prompt_logprobs.len;
     if (item->finished) item->said_finish = true;
 }
 
@@ -205,10 +209,12 @@ static call_progress write_piece(call *c, bool stream)
     if (atomic_load(&c->unwanted)) return CALL_DONE;
     json_writer_begin(&w, c->out);
     w.comma = c->out_comma;
-    if (!stream && !c->next_item) c->ops->write_head(c, &w);
+    if (!stream && !c->next_item) choices_rank(c), c->ops->write_head(c, &w);
     while (c->next_item < c->num_items && w.values < TURN_UNITS) {
-        call_item *item = &c->items[c->next_item++];
-        if (stream)
+        call_item *item = choices_nth(c, c->next_item++);
+        if (!item)
+            continue;
+        else if (stream)
             write_event(c, item, &w);
         else
             c->ops->write_item(c, item, &w);
@@ -491,13 +497,16 @@ static bool create_items(call *c)
     c->num_items = n;
     for (uint32_t i = 0; i < n; i++) {
         const engine_request *r = &c->request.items[i];
-        c->items[i] = (call_item){
-            .call = c, .index = i, .matched_token = -1, .keep_special = r->keep_special};
+        c->items[i] = (call_item){.call = c,
+                                  .index = i,
+                                  .place = i,
+                                  .matched_token = -1,
+                                  .keep_special = r->keep_special};
         c->items[i].refused_param = r->messages || r->chat_json       ? "messages"
                                     : c->request.kind != API_GENERATE ? "prompt"
                                     : r->ids                          ? "input_ids"
                                                                       : "text";
-        if (!create_parser(c, &c->items[i])) return false;
+        if (!create_parser(c, &c->items[i]) || !choices_echo(&c->items[i], r)) return false;
     }
     return true;
 }

@@ -27,16 +27,19 @@
 
 typedef struct call call;
 
+enum { CALL_UNTOLD = UINT32_MAX };
+
 typedef struct call_item {
     call *call;
     uint32_t index;
-    uint64_t id; /* the engine's */
+    uint32_t place; /* where the answer tells it; CALL_UNTOLD: it does not */
+    uint64_t id;    /* the engine's */
 
     /* Under the server's lock: */
     struct call_item *next; /* in the ready list */
     bool queued;
     bool lost; /* an event did not fit in memory */
-    byte_buf new_text, new_ids, new_logprobs;
+    byte_buf new_text, new_ids, new_logprobs, new_prompt_logprobs;
     byte_buf new_cuts;                    /* with a parser: ids and bytes of text of each event */
     char new_tail[TOOL_CALL_PROMPT_TAIL]; /* the prompt's end, from the first event */
     uint32_t new_tail_len;
@@ -64,12 +67,14 @@ typedef struct call_item {
     byte_buf cuts;
     answer_parts parts;
     uint32_t reasoning_tokens;
-    byte_buf text;       /* all so far; of a parser what it was not fed yet */
-    byte_buf ids;        /* rad_tokens */
-    byte_buf logprobs;   /* token_logprobs, 1 + num_top_logprobs for each id, when asked for */
-    uint64_t chars_sent; /* of token texts, for text_offset */
-    size_t text_sent;    /* of them, in chunks */
-    size_t ids_sent;     /* bytes */
+    byte_buf text;            /* all so far; of a parser what it was not fed yet */
+    byte_buf ids;             /* rad_tokens */
+    byte_buf logprobs;        /* token_logprobs, item_num_logprobs for each id, when asked for; */
+    byte_buf prompt_logprobs; /* and of the prompt's tokens */
+    uint64_t chars_sent;      /* of token texts, for text_offset */
+    size_t text_sent;         /* of them, in chunks */
+    size_t ids_sent;          /* bytes, as the next */
+    size_t prompt_sent;       /* of prompt_logprobs */
     uint32_t prompt_tokens, completion_tokens;
     uint64_t first_ns; /* when its first news came */
     prompt_hits hits;
@@ -217,10 +222,17 @@ void write_openai_tail(const call *c, json_writer *w); /* of both endpoints' ans
  * rounded counts; NULL when that is not known, or not told. */
 json_t *json_cache_explanation(const call_item *item);
 /* Logprobs of the ids from that byte of them on, in each dialect's form; null when the request
- * did not ask. */
+ * did not ask. With `echo` those of the prompt that were not sent come before them. */
 void put_chat_logprobs(json_writer *w, const call_item *item, size_t from_byte);
 void put_completion_logprobs(json_writer *w, call_item *item, size_t from_byte); /* chars_sent */
 void put_sglang_logprobs(json_writer *w, const call_item *item); /* members of meta_info */
+void put_vllm_prompt_logprobs(json_writer *w, const call_item *item);
+
+/* At a position: its token's own, the likeliest, and those asked for by id. */
+size_t item_num_logprobs(const call_item *item);
+
+/* The mean of the answer's logprobs; -INFINITY for an empty one. */
+double item_mean_logprob(const call_item *item);
 
 /* A stream's chunk is due for an id alone, though it has added no text yet. */
 bool call_tells_ids(const call *c);

@@ -21,10 +21,12 @@ static void ready_push(server *s, call_item *item)
 
 static bool append_logprobs(call_item *item, const engine_event *event)
 {
-    if (!event->logprobs) return true;
-    size_t each = 1 + (size_t)item->call->request.num_top_logprobs;
-    return byte_buf_append(item->call->server->params.request_memory, &item->new_logprobs,
-                           event->logprobs, event->num_ids * each * sizeof *event->logprobs);
+    memory_budget *budget = item->call->server->params.request_memory;
+    const size_t each = item_num_logprobs(item) * sizeof *event->logprobs;
+    return (!event->logprobs ||
+            byte_buf_append(budget, &item->new_logprobs, event->logprobs, event->num_ids * each)) &&
+           byte_buf_append(budget, &item->new_prompt_logprobs, event->prompt_logprobs,
+                           event->num_prompt_logprobs * each);
 }
 
 /* What the parser needs to know beside the text. */
@@ -155,9 +157,13 @@ call_item *inbox_merge(call_item *item)
     if (!byte_buf_append(budget, &item->text, item->new_text.data, item->new_text.len) ||
         !byte_buf_append(budget, &item->ids, item->new_ids.data, item->new_ids.len) ||
         !byte_buf_append(budget, &item->cuts, item->new_cuts.data, item->new_cuts.len) ||
-        !byte_buf_append(budget, &item->logprobs, item->new_logprobs.data, item->new_logprobs.len))
+        !byte_buf_append(budget, &item->logprobs, item->new_logprobs.data,
+                         item->new_logprobs.len) ||
+        !byte_buf_append(budget, &item->prompt_logprobs, item->new_prompt_logprobs.data,
+                         item->new_prompt_logprobs.len))
         item->lost = true;
     item->new_text.len = item->new_ids.len = item->new_logprobs.len = item->new_cuts.len = 0;
+    item->new_prompt_logprobs.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
     item->hits = item->new_hits;
@@ -200,6 +206,8 @@ void inbox_item_fini(call_item *item)
     answer_parts_fini(&item->parts);
     byte_buf_fini(budget, &item->new_logprobs);
     byte_buf_fini(budget, &item->logprobs);
+    byte_buf_fini(budget, &item->new_prompt_logprobs);
+    byte_buf_fini(budget, &item->prompt_logprobs);
     byte_buf_fini(budget, &item->text);
     byte_buf_fini(budget, &item->ids);
     free(item->matched_stop);

@@ -39,6 +39,16 @@ void call_send(call *c, struct evbuffer *events);
 void call_end_stream(call *c);
 void call_reply_error(call *c, const api_error *err); /* as an event once a stream has begun */
 
+/* ---- choices.c ---- */
+
+/* All have ended: which of them are told, and where (item->place). What is told as the nth, or
+ * NULL: nothing any more. */
+void choices_rank(call *c);
+call_item *choices_nth(call *c, uint32_t nth);
+
+/* The item's text begins with its prompt, where the request wants it. False: no memory. */
+bool choices_echo(call_item *item, const engine_request *r);
+
 /* ---- call.c ---- */
 /* What the engine says no with, in HTTP's terms. False. */
 bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words);

@@ -7,6 +7,9 @@
  *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16},
  *      "session": {"id": "a", "step": "append", "from": "turn-1", "history_tokens": 60, ...}}
  *
+ * and "computed_from" the token from which on nothing was looked for, since its logprobs were asked
+ * for.
+ *
  * It speaks of the request's own namespace, and of no other request. */
 #include "server/cached_tokens.h"
 #include "server/server_priv.h"
@@ -66,6 +69,7 @@ json_t *json_cache_explanation(const call_item *item)
     json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
     if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));
     add(json, "device", device);
+    if (w->is_cut) add(json, "computed_from", json_integer(w->cut_from));
     if (!w->has_tiers) return json;
     json_t *host = tier(item->hits.loaded - item->hits.fetched, &w->host);
     add(host, "found", json_integer(w->host_tokens));

@@ -60,7 +60,8 @@ bool chat_parse(api_request *r, api_error *err)
         return api_fail(err, 400, "top_logprobs", "'top_logprobs' wants 'logprobs': true");
     if (!api_parse_openai(r, err) ||
         !json_in_int(r->root, "max_tokens", 0, INT32_MAX, &max_tokens, err) ||
-        !json_in_int(r->root, "max_completion_tokens", 0, INT32_MAX, &max_tokens, err))
+        !json_in_int(r->root, "max_completion_tokens", 0, INT32_MAX, &max_tokens, err) ||
+        !api_parse_vllm_logprobs(r, err))
         return false;
     r->items[0].max_new_tokens = max_tokens;
     return true;
@@ -236,6 +237,15 @@ static void write_item(const call *c, call_item *item, json_writer *w)
     jw_close(w, '}');
 }
 
+static void write_tail(const call *c, json_writer *w)
+{
+    jw_close(w, ']');
+    if (c->request.vllm_prompt)
+        jw_name(w, "prompt_logprobs"), put_vllm_prompt_logprobs(w, &c->items[0]);
+    jw_name(w, "usage"), jw_json(w, json_usage(c));
+    jw_close(w, '}');
+}
+
 const call_ops chat_ops = {.kind = API_CHAT,
                            .id_prefix = "chatcmpl-",
                            .has_news = has_news,
@@ -243,4 +253,4 @@ const call_ops chat_ops = {.kind = API_CHAT,
                            .write_usage_chunk = write_usage_chunk,
                            .write_head = write_head,
                            .write_item = write_item,
-                           .write_tail = write_openai_tail};
+                           .write_tail = write_tail};

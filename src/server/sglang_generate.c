@@ -1,8 +1,9 @@
 /* sglang_generate.c - POST /generate, SGLang's native form.
  *
  * In a stream each event carries all of the text and ids so far, so a client needs only
- * the last one it saw. */
+ * the last one it saw; the prompt's logprobs, which may be many, come in that alone. */
 #include "server/api_fields.h"
+#include "server/api_sampling.h"
 #include "server/cached_tokens.h"
 #include "server/server_priv.h"
 
@@ -19,7 +20,26 @@ static bool parse_sampling_params(api_request *r, const json_t *object, engine_r
     return true;
 }
 
-/* Of the output only: a prompt that was found in the cache has no logits. */
+/* Of all items the same list. */
+static bool parse_logprob_ids(api_request *r, api_error *err)
+{
+    static const char key[] = "token_ids_logprob";
+    const json_t *list = json_in_get(r->root, key);
+    rad_token *ids = NULL;
+    uint32_t count = 0;
+    if (!list || json_is_false(list) || !r->logprobs) return true;
+    if (!json_is_array(list) || json_array_size(list) > ENGINE_MAX_ID_LOGPROBS)
+        return api_fail(err, 400, key, "'%s' must be a list of at most %d token ids", key,
+                        ENGINE_MAX_ID_LOGPROBS);
+    if (!api_parse_ids(r, list, key, &ids, &count, err)) return false;
+    r->num_id_logprobs = count;
+    for (uint32_t i = 0; i < r->num_items; i++) {
+        r->items[i].sampling.id_logprobs = ids;
+        r->items[i].sampling.num_id_logprobs = count;
+    }
+    return true;
+}
+
 static bool parse_logprobs(api_request *r, api_error *err)
 {
     int64_t start = -1;
@@ -28,9 +48,8 @@ static bool parse_logprobs(api_request *r, api_error *err)
         !api_parse_top_logprobs(r, r->root, "top_logprobs_num", err) ||
         !json_in_int(r->root, "logprob_start_len", -1, INT32_MAX, &start, err))
         return false;
-    if (r->logprobs && start >= 0)
-        return api_fail(err, 400, "logprob_start_len",
-                        "'logprob_start_len' must be -1: logprobs of the prompt are not supported");
+    r->prompt_logprobs = r->logprobs && start >= 0;
+    if (r->prompt_logprobs) r->prompt_logprobs_from = (uint32_t)start;
     return true;
 }
 
@@ -56,11 +75,11 @@ bool generate_parse(api_request *r, api_error *err)
     if (!json_is_array(params)) {
         if (!parse_sampling_params(r, params, &r->items[0], err)) return false;
         api_share_settings(r);
-        return true;
+        return parse_logprob_ids(r, err);
     }
     for (uint32_t i = 0; i < r->num_items; i++)
         if (!parse_sampling_params(r, json_array_get(params, i), &r->items[i], err)) return false;
-    return true;
+    return parse_logprob_ids(r, err);
 }
 
 static json_t *finish_reason(const call_item *item)

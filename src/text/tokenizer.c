@@ -34,7 +34,7 @@ struct tokenizer {
     uint8_t *eog;      /* per token: ends a generation */
     uint32_t num_tokens;
     rad_token bos, eos;
-    bool add_bos;
+    bool add_bos, add_eos;
 };
 
 /* ---- create ---- */
@@ -91,7 +91,9 @@ static rad_status read_ids(tokenizer *t, const gguf_file *file, rad_error *err)
     if (status < 0) return status;
     if (t->pre && pretokenizer_needs_bos(t->pre)) t->add_bos = true;
     t->add_bos = t->add_bos && t->bos >= 0;
-    return RAD_OK;
+    status = gguf_get_bool(file, "tokenizer.ggml.add_eos_token", &t->add_eos, err);
+    t->add_eos = t->add_eos && t->eos >= 0;
+    return status < 0 ? status : RAD_OK;
 }
 
 static bool is_named(gguf_str text, const char *name)
@@ -118,8 +120,9 @@ static rad_status read_kind(tokenizer *t, const gguf_file *file, rad_error *err)
     if (status < 0) return status;
     if (!pre.len) {
         pre = (gguf_str){"default", 7};
-        rad_log(&t->env, RAD_LOG_INFO,
-                "tokenizer: the file names no pre-tokenizer; text is cut as llama.cpp cuts it then");
+        rad_log(
+            &t->env, RAD_LOG_INFO,
+            "tokenizer: the file names no pre-tokenizer; text is cut as llama.cpp cuts it then");
     }
     if (is_named(model, "gemma4")) pre = model; /* whatever else the file says */
     status = pretokenizer_create(&t->env, pre, &t->pre, err);
@@ -453,6 +456,7 @@ rad_status tokenizer_encode(const tokenizer *t, const char *text, size_t len, un
     if (!status && t->pre) status = pretokenizer_match_create(t->pre, &e.match);
     if (!status && (flags & TOKENIZER_ADD_BOS) && t->add_bos) status = push(&e, t->bos);
     if (!status) status = encode_all(&e, text, len, flags);
+    if (!status && (flags & TOKENIZER_ADD_EOS) && t->add_eos) status = push(&e, t->eos);
 
     pretokenizer_match_destroy(e.match);
     bpe_scratch_fini(&e.scratch);

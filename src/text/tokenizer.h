@@ -44,7 +44,8 @@ rad_token tokenizer_control_at(const tokenizer *t, const char *text, size_t len,
 typedef enum tokenizer_flags {
     TOKENIZER_PARSE_SPECIAL = 1, /* control tokens written in the text become their ids */
     TOKENIZER_ADD_BOS = 2,       /* put BOS first when the vocabulary asks for it */
-    TOKENIZER_NO_PREFIX = 4      /* SPM: no dummy space in front (text continues something) */
+    TOKENIZER_NO_PREFIX = 4,     /* SPM: no dummy space in front (text continues something) */
+    TOKENIZER_ADD_EOS = 8        /* put EOS last when the vocabulary asks for it */
 } tokenizer_flags;
 
 /* A growable array of ids, freed by its owner with token_buf_fini. */

@@ -27,6 +27,11 @@ def prompt_ids():
     return json.loads(out)["ids"]
 
 
+def log_total(line):
+    most = max(line)
+    return math.log(sum(math.exp(x - most) for x in line)) + most
+
+
 def follow(prompt, output, presence=0.0, frequency=0.0, repetition=1.0, bias=None):
     """Every token of a greedy answer is the best by the model's logits and the formulas."""
     lines = model_logits(prompt + output)[len(prompt) - 1:]
@@ -83,7 +88,7 @@ def test_generate_logprobs_are_a_log_softmax():
         check(all(o[2] is None for o in own) and meta["input_token_logprobs"] == [], meta)
         lines = model_logits(ids + answer["output_ids"])[len(ids) - 1:]
         for line, o, best in zip(lines, own, top):
-            total = math.log(sum(math.exp(x - max(line)) for x in line)) + max(line)
+            total = log_total(line)
             check(abs(o[0] - (line[o[1]] - total)) < 1e-3, o)
             order = sorted(range(len(line)), key=lambda t: (-line[t], t))[:3]
             check([b[1] for b in best] == order, best, order)
@@ -252,6 +257,115 @@ def test_n_choices():
         s.wait_idle()
 
 
+def prompt_logprobs(s, ids, start=0, **more):
+    meta = s.ask("/generate", {"input_ids": ids, "return_logprob": True, "top_logprobs_num": 2,
+                               "logprob_start_len": start, "token_ids_logprob": [7, 300],
+                               "sampling_params": {"max_new_tokens": 0}, **more})["meta_info"]
+    return [meta[key] for key in ("input_token_logprobs", "input_top_logprobs",
+                                  "input_token_ids_logprobs")] + [meta]
+
+
+def test_logprobs_of_the_prompt_are_those_of_decoding():
+    """Cold and cached, in one piece and in several, from any token on: the same bits, and what
+    decoding says of each token behind those before it."""
+    text = "It was a dark and stormy night; the rain fell in torrents, except at intervals. " * 3
+    with Server(TINY, *F32, "--chunked-prefill-size", "32", "--page-size", "4") as s:
+        ids = s.ask("/tokenize", {"prompt": text})["tokens"]
+        own, top, by_id, meta = prompt_logprobs(s, ids)
+        check([o[1] for o in own] == ids and meta["cached_tokens"] == 0, own, meta)
+        check([own[0][0], top[0], by_id[0]] == [None] * 3, own[0], top[0], by_id[0])
+        lines = model_logits(ids)
+        for i, line in enumerate(lines[:-1], 1):
+            total = log_total(line)
+            check(abs(own[i][0] - (line[ids[i]] - total)) < 1e-3, i, own[i])
+            check(top[i][0][1] == max(range(len(line)), key=lambda t: line[t]), i, top[i])
+            check([b[1] for b in by_id[i]] == [7, 300], by_id[i])
+        for i in (1, 2, 17, len(ids) - 1):
+            one = s.ask("/generate", {"input_ids": ids[:i], "return_logprob": True,
+                                      "token_ids_logprob": [ids[i]],
+                                      "sampling_params": {"max_new_tokens": 1}})["meta_info"]
+            check(one["output_token_ids_logprobs"][0][0][:2] == own[i][:2], i, one, own[i])
+            check((i - 1) // 4 * 4 <= one["cached_tokens"] < i, i, one)
+        for start in (0, 1, 30, len(ids) - 1):
+            some = prompt_logprobs(s, ids, start)
+            check([x[0][0] if k == 0 else x[0] for k, x in enumerate(some[:3])] == [None] * 3)
+            check([x[1:] for x in some[:3]] == [x[start + 1:] for x in (own, top, by_id)], start)
+            check(start // 4 * 4 <= some[3]["cached_tokens"] <= start, start, some[3])
+            cut = some[3]["cache_explanation"].get("computed_from")
+            check(cut == (start if start + 1 < len(ids) else None), some[3])
+        check(prompt_logprobs(s, ids, len(ids) - 1)[0] == [[None, ids[-1], None]])
+        # One asks for all of its choices; a stream's last event has them.
+        two = s.ask("/generate", {"input_ids": ids, "return_logprob": True, "logprob_start_len": 0,
+                                  "sampling_params": {"max_new_tokens": 2, "n": 2}})
+        check(all(c["meta_info"]["input_token_logprobs"] == own for c in two), two)
+        events = s.stream("/generate", {"input_ids": ids, "return_logprob": True,
+                                        "logprob_start_len": 0, "sampling_params": {
+                                            "max_new_tokens": 3, "ignore_eos": True}})
+        check(events[-1]["meta_info"]["input_token_logprobs"] == own, events[-1])
+        s.wait_idle()
+
+
+def test_echo_and_vllms_prompt_logprobs():
+    with Server(TINY, *F32) as s:
+        ids = prompt_ids()
+        own, top, _, _ = prompt_logprobs(s, ids)
+        body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "ignore_eos": True,
+                "logprobs": 2, "echo": True}
+        choice = s.ask("/v1/completions", body)["choices"][0]
+        after = s.ask("/v1/completions", {**body, "echo": False})["choices"][0]
+        check(choice["text"] == PROMPT + after["text"], choice)
+        lp = choice["logprobs"]
+        check(lp["token_logprobs"] == [o[0] for o in own] + after["logprobs"]["token_logprobs"])
+        check(lp["top_logprobs"][0] is None and len(lp["top_logprobs"]) == len(ids) + 4, lp)
+        check(all(sorted(a.values()) == sorted(x[0] for x in b)
+                  for a, b in zip(lp["top_logprobs"][1:], top[1:])), lp, top)
+        for at, token in zip(lp["text_offset"], lp["tokens"]):
+            check(token.startswith("<|") or choice["text"][at:].startswith(token), at, token)
+        by_ids = s.ask("/v1/completions", {**body, "prompt": ids})["choices"][0]
+        check(by_ids == choice, by_ids)
+        score = s.ask("/v1/completions", {**body, "max_tokens": 0})
+        check(score["choices"][0]["text"] == PROMPT and score["usage"]["completion_tokens"] == 0)
+        check(score["choices"][0]["logprobs"]["token_logprobs"] == [o[0] for o in own], score)
+        parts = [c["choices"][0] for c in s.stream("/v1/completions", body)]
+        check("".join(p["text"] for p in parts) == choice["text"], parts)
+        for key in lp:
+            check(sum((p["logprobs"][key] for p in parts), []) == lp[key], key, parts)
+        plain = s.ask("/v1/completions", {**body, "logprobs": None})["choices"][0]
+        check(plain["text"] == choice["text"] and plain["logprobs"] is None, plain)
+        for path, more in (("/v1/completions", {"prompt": ids, "n": 2}),
+                           ("/v1/chat/completions", {"messages": MESSAGES})):
+            got = s.ask(path, {**more, "max_tokens": 1, "prompt_logprobs": 2})
+            told = (got if "messages" in more else got["choices"][1])["prompt_logprobs"]
+            check(told[0] is None and len(told) == got["usage"]["prompt_tokens"], told)
+            check(all(1 in [t["rank"] for t in x.values()] for x in told[1:]), told)
+        told = s.ask("/v1/completions", {"prompt": ids, "max_tokens": 1, "prompt_logprobs": 0})
+        check([list(x.items())[0][1]["logprob"] for x in told["choices"][0]["prompt_logprobs"][1:]]
+              == [o[0] for o in own[1:]], told)
+        s.wait_idle()
+
+
+def test_the_best_of_several_are_told():
+    """By the mean of their tokens' logprobs, best first; all are counted."""
+    with Server(TINY, *F32) as s:
+        body = {"prompt": ["Long ago", "The end"], "temperature": 1.5, "seed": 11, "max_tokens": 6,
+                "logprobs": 0, "ignore_eos": True}
+        every = s.ask("/v1/completions", {**body, "n": 6})["choices"]
+        best = s.ask("/v1/completions", {**body, "n": 2, "best_of": 6})
+        hidden = s.ask("/v1/completions", {**body, "n": 2, "best_of": 6, "logprobs": None})
+        check(best["usage"]["completion_tokens"] == 72, best["usage"])
+        check(best["usage"]["prompt_tokens"] == hidden["usage"]["prompt_tokens"], best, hidden)
+        for p in range(2):
+            order = sorted(every[6 * p:6 * p + 6],
+                           key=lambda c: -math.fsum(c["logprobs"]["token_logprobs"]))
+            for k in range(2):
+                got = best["choices"][2 * p + k]
+                check(got["index"] == 2 * p + k and got["text"] == order[k]["text"], got, order)
+                check(got["logprobs"] == order[k]["logprobs"], got)
+                got = hidden["choices"][2 * p + k]
+                check(got["text"] == order[k]["text"] and got["logprobs"] is None, got)
+        s.wait_idle()
+
+
 def test_siblings_share_the_prompt():
     """n choices compute the prompt once: the others find it, wait for it, or share it."""
     with Server(TINY, *F32) as s:
@@ -276,13 +390,15 @@ def test_what_is_not_possible_is_refused_by_name():
                 ("/v1/completions", {"prompt": "a", "frequency_penalty": "x"}, "frequency_penalty"),
                 ("/v1/completions", {"prompt": "a", "repetition_penalty": 0}, "repetition_penalty"),
                 ("/v1/completions", {"prompt": "a", "min_tokens": 17}, "min_tokens"),
-                ("/v1/completions", {"prompt": "a", "best_of": 2}, "best_of"),
+                ("/v1/completions", {"prompt": "a", "n": 3, "best_of": 2}, "best_of"),
                 ("/v1/completions", {"prompt": "a", "n": 0}, "n"),
-                ("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1}, "echo"),
+                ("/v1/chat/completions", {"messages": MESSAGES, "echo": True}, "echo"),
                 ("/v1/chat/completions", {"messages": MESSAGES, "top_logprobs": 3}, "top_logprobs"),
                 ("/v1/chat/completions", {"messages": MESSAGES, "logprobs": 3}, "logprobs"),
-                ("/generate", {"text": "a", "return_logprob": True, "logprob_start_len": 0},
+                ("/generate", {"text": "a", "return_logprob": True, "logprob_start_len": 50},
                  "logprob_start_len"),
+                ("/generate", {"text": "a", "return_logprob": True, "token_ids_logprob": [v]},
+                 "token_ids_logprob"),
                 ("/generate", {"text": "a", "return_logprob": True, "top_logprobs_num": -1},
                  "top_logprobs_num"),
                 ("/generate", {"text": "a", "sampling_params": {"min_new_tokens": 1000}},
