@@ -176,7 +176,10 @@ TEST(bf16_that_stays_has_the_logits_of_f32)
             bench b = bench_create_with(file, RAD_F32, wide ? WEIGHTS_AS_DTYPE : WEIGHTS_AS_FILE, 1,
                                         NULL, 2);
             logits[wide] = malloc(bytes);
+            bench_prefill(&b, 1, ids, 1, logits[wide]);
+            CHECK(model_runner_experts_read(b.model) == (uint64_t)m.layers * m.used);
             bench_prefill(&b, 1, ids, TOKENS, logits[wide]);
+            CHECK(model_runner_experts_read(b.model) <= (uint64_t)m.layers * m.experts);
             if (!wide) stayed += strstr(b.model->info.weights, "bf16w") != NULL;
             CHECK(!wide || !strcmp(b.model->info.weights, "f32"));
             bench_destroy(&b);
