@@ -96,7 +96,8 @@ static bool store_number(const cli_option *o, const char *text)
     return true;
 }
 
-static int store(const cli_manual *m, const cli_option *o, const char *text)
+/* `where`: "", or "file:line: " of what is read. */
+static int store(const cli_manual *m, const cli_option *o, const char *where, const char *text)
 {
     if (o->given) *o->given = true;
     if (o->kind == CLI_TEXT) {
@@ -106,7 +107,7 @@ static int store(const cli_manual *m, const cli_option *o, const char *text)
     if (o->kind == CLI_LIST) {
         cli_list *list = o->target;
         if (list->count == CLI_LIST_MAX)
-            return mistake(m, "--%s is given too often%s", o->name, "");
+            return mistake(m, "%s--%s is given too often", where, o->name);
         list->texts[list->count++] = text;
         return CLI_GO_ON;
     }
@@ -119,7 +120,7 @@ static int store(const cli_manual *m, const cli_option *o, const char *text)
         snprintf(range, sizeof range, " from %.0f on", min);
     else if (o->min != 0 || o->max != 0 || !real)
         snprintf(range, sizeof range, real ? " from %g to %g" : " from %.0f to %.0f", min, max);
-    fprintf(stderr, "radish %s: --%s wants a %snumber%s, not '%s'\n", m->command, o->name,
+    fprintf(stderr, "radish %s: %s--%s wants a %snumber%s, not '%s'\n", m->command, where, o->name,
             real ? "" : "whole ", range, text);
     return 2;
 }
@@ -155,46 +156,137 @@ const char *cli_wrap(char *text, size_t size, const char *format, ...)
     return text;
 }
 
+/* A word of the command line, and what it means. */
+typedef struct cli_word {
+    const cli_option *option; /* NULL: not an option, */
+    const char *value;        /* but this word; or the option's, NULL for a flag */
+    bool help;
+} cli_word;
+
+typedef struct cli_words {
+    int argc, at;
+    char **argv;
+    bool only_words; /* after -- */
+} cli_words;
+
+/* CLI_GO_ON, or 2. There is a word. */
+static int next_word(const cli_manual *m, const cli_option *options, unsigned count, cli_words *w,
+                     cli_word *out)
+{
+    const char *word = w->argv[w->at++];
+    *out = (cli_word){0};
+    if (w->only_words || word[0] != '-' || !word[1]) {
+        out->value = word;
+        return CLI_GO_ON;
+    }
+    if (!strcmp(word, "--")) {
+        w->only_words = true;
+        return CLI_GO_ON;
+    }
+    out->help = !strcmp(word, "--help") || !strcmp(word, "-h");
+    if (out->help) return CLI_GO_ON;
+    if (word[1] == '-') {
+        const char *equals = strchr(word, '=');
+        out->option = find(options, count, word + 2,
+                           equals ? (size_t)(equals - word - 2) : strlen(word + 2), false);
+        out->value = equals ? equals + 1 : NULL;
+    } else {
+        out->option = find(options, count, word + 1, 1, true);
+        out->value = word[2] ? word + 2 : NULL;
+    }
+    const cli_option *o = out->option;
+    if (!o) return mistake(m, "there is no option '%s'%s", word, "");
+    if (o->kind == CLI_FLAG)
+        return out->value ? mistake(m, "--%s takes no value%s", o->name, "") : CLI_GO_ON;
+    if (!out->value && w->at == w->argc)
+        return mistake(m, "--%s wants a value: %s", o->name, o->arg);
+    if (!out->value) out->value = w->argv[w->at++];
+    return CLI_GO_ON;
+}
+
+static void set_flag(const cli_option *o)
+{
+    *(bool *)o->target = true;
+    if (o->given) *o->given = true;
+}
+
+/* One line of a config file. CLI_GO_ON, or 2. */
+static int take_line(const cli_manual *m, const cli_option *options, unsigned count,
+                     const config_file *file, const char *name, const char *value)
+{
+    const cli_option *o = find(options, count, name, strlen(name), false);
+    const char *wrong = NULL;
+    if (!o)
+        wrong = "there is no such option";
+    else if (o->kind == CLI_CONFIG)
+        wrong = "a config file names no other";
+    else if (o->kind == CLI_FLAG && value && strcmp(value, "true") && strcmp(value, "false"))
+        wrong = "it is alone, or true, or false";
+    else if (o->kind != CLI_FLAG && !value)
+        wrong = "it wants a value";
+    if (wrong) {
+        fprintf(stderr, "radish %s: %s:%u: '%s': %s (radish %s --help is the manual)\n", m->command,
+                file->path, file->line, name, wrong, m->command);
+        return 2;
+    }
+    if (o->kind != CLI_FLAG) {
+        char where[300];
+        snprintf(where, sizeof where, "%.260s:%u: ", file->path, file->line);
+        return store(m, o, where, value);
+    }
+    if (!value || !strcmp(value, "true")) set_flag(o);
+    return CLI_GO_ON;
+}
+
+/* All lines of the file at `path`. CLI_GO_ON, or 2. */
+static int read_config(const cli_manual *m, const cli_option *options, unsigned count,
+                       const cli_option *config, const char *path)
+{
+    config_file *file = config->target;
+    rad_error err = {0};
+    if (file->text) return mistake(m, "--%s is given twice%s", config->name, "");
+    rad_status status = config_file_open(file, path, &err);
+    while (status == RAD_OK) {
+        const char *name, *value;
+        status = config_file_next(file, &name, &value, &err);
+        if (status != RAD_OK) break;
+        if (!name) return CLI_GO_ON;
+        const int code = take_line(m, options, count, file, name, value);
+        if (code != CLI_GO_ON) return code;
+    }
+    fprintf(stderr, "radish %s: %s\n", m->command, err.text);
+    return 2;
+}
+
 int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, int argc, char **argv,
               const char **positional)
 {
-    bool only_words = false;
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i], *value = NULL;
-        const cli_option *o;
-        if (only_words || word[0] != '-' || !word[1]) {
-            if (!positional || *positional) return mistake(m, "what is '%s'?%s", word, "");
-            *positional = word;
-            continue;
+    /* The config file first, wherever it is named, so that the command line's word counts. */
+    for (int pass = 0; pass < 2; pass++) {
+        cli_words words = {.argc = argc, .argv = argv};
+        while (words.at < argc) {
+            cli_word w;
+            int code = next_word(m, options, count, &words, &w);
+            if (code != CLI_GO_ON) return code;
+            if (w.help) {
+                print_manual(m, options, count);
+                return 0;
+            }
+            const cli_option *o = w.option;
+            const bool config = o && o->kind == CLI_CONFIG;
+            if (config != (pass == 0) || (!o && !w.value)) continue;
+            if (config) {
+                code = read_config(m, options, count, o, w.value);
+            } else if (!o) {
+                if (!positional || *positional) return mistake(m, "what is '%s'?%s", w.value, "");
+                *positional = w.value;
+            } else if (o->kind == CLI_FLAG) {
+                set_flag(o);
+            } else {
+                code = store(m, o, "", w.value);
+            }
+            if (code != CLI_GO_ON) return code;
         }
-        if (!strcmp(word, "--")) {
-            only_words = true;
-            continue;
-        }
-        if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-            print_manual(m, options, count);
-            return 0;
-        }
-        if (word[1] == '-') {
-            const char *equals = strchr(word, '=');
-            o = find(options, count, word + 2,
-                     equals ? (size_t)(equals - word - 2) : strlen(word + 2), false);
-            value = equals ? equals + 1 : NULL;
-        } else {
-            o = find(options, count, word + 1, 1, true);
-            value = word[2] ? word + 2 : NULL;
-        }
-        if (!o) return mistake(m, "there is no option '%s'%s", word, "");
-        if (o->kind == CLI_FLAG) {
-            if (value) return mistake(m, "--%s takes no value%s", o->name, "");
-            *(bool *)o->target = true;
-            if (o->given) *o->given = true;
-            continue;
-        }
-        if (!value && i + 1 == argc) return mistake(m, "--%s wants a value: %s", o->name, o->arg);
-        if (!value) value = argv[++i];
-        int code = store(m, o, value);
-        if (code != CLI_GO_ON) return code;
     }
     return CLI_GO_ON;
 }

@@ -2,7 +2,8 @@
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include <radish/status.h>
+#include "cli/config_file.h"
+
 #include <stdbool.h>
 
 typedef enum cli_kind {
@@ -10,6 +11,7 @@ typedef enum cli_kind {
     CLI_FLAG,        /* bool *, set to true */
     CLI_TEXT,        /* const char ** */
     CLI_LIST,        /* cli_list *: may be given more than once */
+    CLI_CONFIG,      /* config_file *: the file of this name is read first; the caller closes it */
     CLI_U16,
     CLI_U32,
     CLI_I32,
@@ -48,7 +50,8 @@ enum { CLI_GO_ON = -1 };
 
 /* Takes --name VALUE, --name=VALUE, -x VALUE, -xVALUE and at most one word without a dash, which
  * goes to *positional (NULL: there must be none). Returns CLI_GO_ON, or the exit code: 0 after
- * --help (the manual is on stdout), 2 after a mistake (one line is on stderr). */
+ * --help (the manual is on stdout), 2 after a mistake (one line is on stderr). Texts point into
+ * argv and into the config file. */
 int cli_parse(const cli_manual *manual, const cli_option *options, unsigned count, int argc,
               char **argv, const char **positional);
 

@@ -212,7 +212,8 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
     return code;
 }
 
-int cmd_serve(int argc, char **argv)
+/* What the options say points into argv and *config. */
+static int run_command(int argc, char **argv, config_file *config)
 {
     model_options model = {0};
     memory_budget request_memory = {0};
@@ -316,6 +317,12 @@ int cmd_serve(int argc, char **argv)
          .arg = "NAME",
          .target = &server_p.reasoning_parser,
          .help = reasoning_parsers},
+        {.kind = CLI_CONFIG,
+         .name = "config",
+         .arg = "FILE",
+         .target = config,
+         .help = "Options out of a file: NAME = VALUE lines, with these names without dashes; a\n"
+                 "flag alone; # begins a comment. The command line goes before the file."},
         MODEL_OPTIONS(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,
@@ -813,6 +820,7 @@ int cmd_serve(int argc, char **argv)
          .help = "The slow, obvious attention instead of the fast one."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
+    if (positional && config_file_holds(config, model.model)) model.model = NULL;
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
     if (code == CLI_GO_ON) code = read_report(report, &server_p);
@@ -844,5 +852,13 @@ int cmd_serve(int argc, char **argv)
     if (code == CLI_GO_ON) code = check_certificate(&server_p.tls);
     if (code == CLI_GO_ON) code = serve(&model, &engine_p, &server_p);
     api_keys_destroy(taken);
+    return code;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+    config_file config = {0};
+    const int code = run_command(argc, argv, &config);
+    config_file_close(&config);
     return code;
 }

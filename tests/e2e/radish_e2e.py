@@ -103,12 +103,13 @@ def can_populate():
 class Server:
     """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0.
 
-    Without huge pages, unless it is there to be timed. `env`: variables besides our own."""
+    A model of None is in a config file. Without huge pages, unless it is there to be timed. `env`: variables besides our own."""
 
     def __init__(self, model, *args, huge_pages=False, env=None):
         self.env = {**os.environ, **(env or {})}
         self.before = None if huge_pages else without_huge_pages
-        self.args = [RADISH, "serve", str(model), "--port", "0", *map(str, args)]
+        self.args = [RADISH, "serve", *([model] if model else []), "--port", "0", *args]
+        self.args = [str(arg) for arg in self.args]
 
     def __enter__(self):
         self.process = subprocess.Popen(self.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import tiny_gguf
-from radish_e2e import (DATA, HANG, MADE, RADISH, ROOT, STORIES, TINY, check, radish, run,
-                        story_golden)
+from radish_e2e import (DATA, HANG, MADE, RADISH, ROOT, STORIES, TINY, Server, check, radish,
+                        run, story_golden)
 
 sys.path.append(str(ROOT / "tests/made"))
 from vocabulary import Bpe  # noqa: E402
@@ -286,6 +286,42 @@ def test_errors_are_one_line():
             check(out == "", args, out)
             lines = [line for line in err.strip().splitlines() if "this CPU has AMX" not in line]
             check(len(lines) == 1 and words in lines[0], args, err)
+
+
+def test_a_config_file_holds_options():
+    with tempfile.TemporaryDirectory() as tmp:
+        config = Path(tmp) / "radish.conf"
+        config.write_text(f"# a service\n\nmodel-path = {STORIES}\n  port=0 \r\nshared-cache = false\n"
+                          "served-model-name = first\nserved-model-name = the second\n"
+                          "max-total-tokens = 700\nenable-hierarchical-cache")
+        with Server(None, "--config", config, "--max-total-tokens", "900") as server:
+            names = [model["id"] for model in server.get("/v1/models")["data"]]
+            info = server.get("/server_info")
+            check(names == ["first", "the second"], names)
+            check(info["max_total_num_tokens"] == 900, info)
+            check("host tier" in server.banner, server.banner)
+        # A model on the command line is not a second one.
+        with Server(TINY, "--config", config, "--served-model-name", "third") as server:
+            names = [model["id"] for model in server.get("/v1/models")["data"]]
+            check(names == ["first", "the second", "third"], names)
+        for text, words in (("prot = 1", ":1: 'prot': there is no such option"),
+                            ("\nport = x", ":2: --port wants a whole number from 0 to 65535"),
+                            ("port", ":1: 'port': it wants a value"),
+                            ("shared-cache = maybe", "alone, or true, or false"),
+                            ("--port = 3", ":1: a line is the name of an option without dashes"),
+                            ("port =", ":1: a line is"), ("= 3", ":1: a line is"),
+                            ("port 3", ":1: a line is"), ("po\0rt = 3", "byte 0"),
+                            ("stop-\n" * 200000, "longer than"),
+                            ("allow-host = a\n" * 17, ":17: --allow-host is given too often"),
+                            ("config = other", "a config file names no other")):
+            config.write_text(text)
+            _, err = radish("serve", "--config", config, want=2)
+            check(words in err and err.count("\n") == 1, text[:40], err)
+        _, err = radish("serve", "--config", tmp, want=2)
+        check("cannot read" in err, err)
+        config.write_text("# nothing")
+        _, err = radish("serve", "--config", config, "--config", config, want=2)
+        check("given twice" in err, err)
 
 
 def test_output_that_cannot_be_written_is_an_error():
