@@ -6,6 +6,9 @@
 #   make test-long  the same with long random runs, fuzzing, clang, aarch64 (qemu) and musl
 #   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
+#   make uninstall  what make install put there
+#   make deb        Debian packages in build/deb: radish (a service), libradish0, libradish-dev
+#   make dist       build/radish-VERSION.tar.xz of the last commit
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh); for the tests also
 # clients from npm (tools/install-clients.sh), for the long ones coding agents.
@@ -15,7 +18,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 30000
 JOBS   ?= $(shell tools/cpus.sh)
 
-.PHONY: all run test test-long bench install fuzz clean help
+.PHONY: all run test test-long bench install uninstall deb dist fuzz clean help
 
 all: build/deps-build
 	@tools/build.sh release $(JOBS)
@@ -27,10 +30,12 @@ run: build/deps-build
 test: build/deps-test build/clients/done
 	@tools/run-tests.sh $(JOBS)
 
-test-long: build/deps-test build/clients/done build/agents/done build/deps-fuzz build/deps-long
+test-long: build/deps-test build/clients/done build/agents/done build/deps-fuzz build/deps-long \
+           build/deps-deb
 	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
 	@tools/run-fuzz.sh 600
 	@tools/run-ports.sh $(JOBS)
+	@tools/check-deb.sh
 
 fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)
@@ -40,6 +45,17 @@ bench: build/deps-bench all
 
 install: all
 	@cmake --install build/release --prefix "$(PREFIX)"
+
+uninstall:
+	@tools/uninstall.sh "$(DESTDIR)"
+
+deb: build/deps-deb
+	@tools/make-deb.sh $(JOBS)
+
+dist:
+	@mkdir -p build
+	@name=radish-$$(tools/version.sh) && \
+	    git archive --prefix=$$name/ HEAD | xz -T0 >build/$$name.tar.xz && ls -l build/$$name.tar.xz
 
 # A stamp per package list: looked at again when the list changes.
 build/deps-%: tools/install-deps.sh

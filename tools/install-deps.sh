@@ -1,6 +1,6 @@
 #!/bin/sh
 # install-deps.sh WHAT - installs the Debian packages that WHAT needs and that are
-# missing. WHAT: build, test, bench, fuzz, long, train. Does nothing when all are there; needs
+# missing. WHAT: build, test, bench, fuzz, long, deb, train. Does nothing when all are there; needs
 # root or sudo otherwise, and says so. `install-deps.sh list WHAT` only names them.
 set -eu
 
@@ -19,8 +19,9 @@ test)  packages="$build g++ python3-numpy redis-server python3-jinja2 nginx-ligh
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools" ;;
+deb)   packages="$build debhelper lintian dpkg-dev debootstrap" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
-*) echo "usage: $0 [list] build|test|bench|fuzz|long|train" >&2; exit 2 ;;
+*) echo "usage: $0 [list] build|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
 esac
 if [ -n "$only_list" ]; then
     echo $packages
