@@ -660,4 +660,43 @@ TEST(an_address_in_use_is_an_error_in_words)
     stop(&f);
 }
 
+/* Whatever has become of it: no answer yet, a stream that is silent, one that goes on. Each dialect
+ * has its words. */
+TEST(a_request_that_takes_too_long_ends_with_an_error)
+{
+    static const struct {
+        const char *path, *body, *want, *also;
+    } cases[] = {
+        {"/v1/completions", "{\"prompt\":\"silent\"}", "HTTP/1.1 504 ", "x-should-retry: false"},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"silent\"],\"stream\":true,\"max_tokens\":2}",
+         " 200 OK", "data: {\"error\":{\"message\":\"the request took longer"},
+        {"/v1/completions", "{\"prompt\":\"slow\",\"max_tokens\":500,\"stream\":true}", "t1 ",
+         "timeout_error"},
+        {"/generate", "{\"text\":\"silent\",\"stream\":true}", "HTTP/1.1 504 ",
+         "--request-timeout"},
+    };
+    struct fixture f;
+    engine_stats stats = {0};
+    int fds[4];
+    start_with(&f, (server_params){.answer_timeout_ms = 150});
+    for (int i = 0; i < 4; i++) {
+        fds[i] = dial(&f);
+        send_request(fds[i], "POST", cases[i].path, cases[i].body, strlen(cases[i].body));
+    }
+    for (int i = 0; i < 4; i++) {
+        const char *reply = hear(fds[i]);
+        CHECKF(strstr(reply, cases[i].want) && strstr(reply, cases[i].also), "%d: %s\n", i, reply);
+        close(fds[i]);
+    }
+    json_t *quick = ask(&f, "POST", "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":3}", 200);
+    json_decref(quick);
+    for (int wait = 0; stats.requests.num_aborted < 4 && wait < 20000; wait++) {
+        usleep(1000);
+        engine_get_stats(f.engine, &stats);
+    }
+    CHECKF(stats.requests.num_aborted == 4, "%llu aborted\n",
+           (unsigned long long)stats.requests.num_aborted);
+    stop(&f);
+}
+
 TEST_MAIN()

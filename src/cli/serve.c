@@ -229,7 +229,7 @@ static int run_command(int argc, char **argv, config_file *config)
     const char *report = NULL;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
-    uint32_t timeout_request = 0, timeout_keep_alive = 0, timeout_send = 0;
+    uint32_t timeout_request = 0, request_timeout = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
     key_options keys = {0};
     uint32_t drain_s = DEFAULT_DRAIN_S;
@@ -730,6 +730,14 @@ static int run_command(int argc, char **argv, config_file *config)
              "A request must be whole so soon after its first byte, and a second later for each\n"
              "16 KiB of it; past it 408. Default 30; 0 = default."},
         {.kind = CLI_U32,
+         .name = "request-timeout",
+         .arg = "SECONDS",
+         .target = &request_timeout,
+         .max = 86400,
+         .help =
+             "A request that is not answered to its end so long after it was whole ends with an\n"
+             "error, 504 or in its stream, and gives its memory back. Default 0: any time."},
+        {.kind = CLI_U32,
          .name = "timeout-keep-alive",
          .arg = "SECONDS",
          .target = &timeout_keep_alive,
@@ -838,6 +846,7 @@ static int run_command(int argc, char **argv, config_file *config)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
     engine_p.kv_populate_ahead = (uint64_t)(populate_gb * 1e9);
     server_p.request_timeout_ms = timeout_request * 1000;
+    server_p.answer_timeout_ms = request_timeout * 1000;
     server_p.drain_ms = drain_s * 1000;
     server_p.keep_alive_ms = timeout_keep_alive * 1000;
     server_p.send_timeout_ms = timeout_send * 1000;

@@ -376,11 +376,26 @@ static call_item *hear(call *c, call_item *item)
     return next;
 }
 
+/* Clients of OpenAI's and Anthropic's would send a request anew that ended with a 504: it would
+ * take as long again. */
+static void end_overdue(call *c)
+{
+    api_error err;
+    api_fail(&err, 504, NULL, "the request took longer than %u s (--request-timeout)",
+             (c->server->params.answer_timeout_ms + 999) / 1000);
+    err.type = "timeout_error";
+    if (!c->started)
+        evhttp_add_header(evhttp_request_get_output_headers(c->http), "x-should-retry", "false");
+    call_reply_error(c, &err);
+    abort_items(c);
+}
+
 /* The worker is through: what it was for goes on, then what the engine said meanwhile. */
 static void end_busy(call *c)
 {
     bool wrote_events = c->done == on_events_written;
     c->busy = false;
+    if (c->overdue && c->http) end_overdue(c);
     c->done(c);
     /* Nobody waits any more, or a stop could not abort it while it was busy. */
     if (!c->http || c->server->aborted || c->abort_asked) abort_items(c);
@@ -672,6 +687,22 @@ uint32_t calls_abort(server *s, const char *id, const char *owner)
         count++;
     }
     return count;
+}
+
+void calls_end_overdue(server *s, uint64_t now_ns)
+{
+    uint64_t most_ns = s->params.answer_timeout_ms * UINT64_C(1000000);
+    if (!most_ns) return;
+    for (call *c = s->calls.first, *next; c; c = next) {
+        next = c->next;
+        if (!c->http || c->ops->work || c->overdue || now_ns - c->created_ns < most_ns) continue;
+        c->overdue = true;
+        if (c->busy)
+            atomic_store(&c->unwanted, true); /* what the worker is at stops, then end_busy */
+        else
+            end_overdue(c);
+        release(c);
+    }
 }
 
 /* Also what only waited for a slow reader is over now: nothing else would wake it. */

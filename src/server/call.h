@@ -165,6 +165,7 @@ struct call {
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
     bool abort_asked;    /* by name, see calls_abort */
+    bool overdue;        /* see calls_end_overdue */
     const char *owner;   /* of the key it came with; NULL: none */
     char *model_name;    /* a name that is none of ours, where any is served; malloc'ed */
     uint64_t timeout_ms; /* of work that waits, from created_ns on */
@@ -189,6 +190,8 @@ bool call_is_overdue(const call *c, uint64_t now_ns);
 /* A silent stream gets a comment. */
 void calls_ping(server *s, uint64_t now_ns);
 void calls_abort_all(server *s);
+/* Requests that took longer than answer_timeout_ms end with an error. */
+void calls_end_overdue(server *s, uint64_t now_ns);
 /* Those of that name, or all (NULL), that are of that key's owner; what they said so far is their
  * answer. How many. */
 uint32_t calls_abort(server *s, const char *id, const char *owner);

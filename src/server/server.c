@@ -227,6 +227,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     server *s = arg;
     uint64_t now_ns = server_now_ns(s);
+    calls_end_overdue(s, now_ns);
     calls_ping(s, now_ns);
     connections_tick(s, now_ns);
     give_memory_back(s);
@@ -450,7 +451,8 @@ rad_status server_run(server *s, bool signals, rad_error *err)
 {
     struct timeval second = {.tv_sec = 1};
     signal(SIGPIPE, SIG_IGN); /* a broken connection is an EPIPE of its own */
-    if (s->params.ping_ms < 2000 || s->params.request_timeout_ms < 2000)
+    if (s->params.ping_ms < 2000 || s->params.request_timeout_ms < 2000 ||
+        (s->params.answer_timeout_ms && s->params.answer_timeout_ms < 2000))
         second = (struct timeval){.tv_usec = 100000};
     if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0 ||
         (signals &&

@@ -42,6 +42,8 @@ typedef struct server_params {
     uint32_t max_header_bytes;     /* with the request line; 0 = 16384; past it 431 */
     uint32_t request_timeout_ms;   /* from a request's first byte to its last, and a second more
                                       for each min_bytes_per_s of it; 0 = 30000; past it 408 */
+    uint32_t answer_timeout_ms;    /* from a whole request to the end of its answer; past it 504, or
+                                      an error in the stream; 0 = any time */
     uint32_t keep_alive_ms;        /* a connection without a request; 0 = 120000 */
     uint32_t send_timeout_ms;      /* how long an answer may wait for its client, in all: and a
                                       second more for each min_bytes_per_s that it took.

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""What one request may take: an answer that takes too long ends in its protocol's way, and what it
+held of the cache goes back."""
+import json
+import threading
+
+from double import Double
+from radish_e2e import check, run
+
+ENDLESS = [{"when": "count", "say": "one two three ", "end": None, "delay_ms": 5},
+           {"when": "hello", "say": "Hi."}]
+
+
+def together(server, asked):
+    """The answers to requests that run at the same time, as (status, text)."""
+    answers = [None] * len(asked)
+
+    def ask(i, path, body):
+        response, text = server.raw("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answers[i] = response.status, text.decode()
+
+    threads = [threading.Thread(target=ask, args=(i, *a)) for i, a in enumerate(asked)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return answers
+
+
+def test_request_timeout():
+    talk = [{"role": "user", "content": "count " * 40}]
+    chat, message = {"messages": talk, "max_tokens": 20000}, {"model": "m", "max_tokens": 20000, "messages": talk}
+    with Double(ENDLESS, "--request-timeout", 1, "--served-model-name", "*") as s:
+        told = together(s, [
+            ("/v1/chat/completions", chat), ("/v1/chat/completions", {**chat, "stream": True}),
+            ("/v1/messages", message), ("/v1/messages", {**message, "stream": True}),
+            ("/v1/responses", {"input": "count"}), ("/v1/responses", {"input": "count", "stream": True}),
+            ("/api/chat", {"model": "m", "messages": talk, "stream": False}),
+            ("/api/chat", {"model": "m", "messages": talk})])
+        for status, text in told[::2]:
+            check(status == 504 and "(--request-timeout)" in text, status, text)
+        check(json.loads(told[2][1])["error"]["type"] == "timeout_error", told[2])
+        check(list(json.loads(told[6][1])) == ["error"], told[6])
+        for status, text in told[1::2]:
+            check(status == 200 and "(--request-timeout)" in text[-600:], status, text[-600:])
+        check('"type":"timeout_error"' in told[3][1].split("event: error")[1], told[3][1][-600:])
+        check("error" in json.loads(told[7][1].strip().split("\n")[-1]), told[7][1][-300:])
+        check(s.chat("hello")["choices"][0]["message"]["content"] == "Hi.")
+        figures = s.wait_idle()  # every slot is free or cached
+        check(figures["num_aborted"] == 8, figures)
+
+
+if __name__ == "__main__":
+    run(globals())
