@@ -44,7 +44,8 @@ static inline bool rig_by_tls(void)
     return wanted && *wanted == '1';
 }
 
-/* What takes seconds is tested in the clear, and over TLS with RADISH_TEST_LONG=1. */
+/* What takes seconds, or does not look at the bytes of a connection, is tested in the clear, and over
+ * TLS with RADISH_TEST_LONG=1. */
 static inline bool rig_is_short(void)
 {
     return rig_by_tls() && !test_scale(0, 1);

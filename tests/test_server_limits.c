@@ -3,6 +3,8 @@
  * others are served meanwhile. */
 #include "server_rig.h"
 
+#include "server/api_keys.h"
+
 #include <poll.h>
 
 #define HOST "Host: x\r\n"
@@ -187,7 +189,7 @@ TEST_IF(a_silent_connection_is_closed, !rig_is_short())
 }
 
 /* Those who hold connections without asking for anything cannot keep others out. */
-TEST(when_all_places_are_taken_the_idle_ones_make_room)
+TEST_IF(when_all_places_are_taken_the_idle_ones_make_room, !rig_is_short())
 {
     enum { PLACES = 20, MANY = 100 };
     int fds[MANY];
@@ -216,7 +218,7 @@ TEST(when_all_places_are_taken_the_idle_ones_make_room)
 }
 
 /* With all places busy the next ones wait until one is free, and then are served. */
-TEST(when_all_are_busy_the_others_wait)
+TEST_IF(when_all_are_busy_the_others_wait, !rig_is_short())
 {
     enum { PLACES = 4, MANY = 12 };
     static const char silent[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
@@ -389,6 +391,157 @@ TEST_IF(a_silent_stream_whose_client_reads_goes_on, !rig_is_short())
     }
     close(fd);
     stop(&f);
+}
+
+/* ---- one client ---- */
+
+static api_keys *two_keys(void)
+{
+    api_keys *keys;
+    CHECK_OK(api_keys_create(&keys, NULL));
+    CHECK_OK(api_keys_add(keys, "ann", false, NULL));
+    CHECK_OK(api_keys_add(keys, "bob", false, NULL));
+    return keys;
+}
+
+static int post(const struct fixture *f, const char *key, const char *path, const char *body)
+{
+    char text[600];
+    int fd = dial(f);
+    snprintf(text, sizeof text,
+             "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-api-key: %s\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             path, key, strlen(body), body);
+    CHECK(say(fd, text));
+    return fd;
+}
+
+/* What comes for it has both. */
+static void expect(int fd, const char *want, const char *also)
+{
+    const char *reply = hear(fd);
+    CHECKF(strstr(reply, want) && strstr(reply, also), "no '%s', '%s' in: %s\n", want, also, reply);
+    close(fd);
+}
+
+static void await_running(const struct fixture *f, uint32_t count)
+{
+    engine_stats stats;
+    for (int wait = 0; engine_get_stats(f->engine, &stats), stats.sched.num_running != count;
+         wait++) {
+        CHECK(wait < 20000);
+        usleep(1000);
+    }
+}
+
+/* One request of many on the connection. */
+static void ask_health(int fd)
+{
+    char some[600];
+    size_t len = 0;
+    CHECK(say(fd, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"));
+    do {
+        ssize_t n = recv_some(fd, some + len, sizeof some - 1 - len);
+        CHECK(n > 0);
+        len += (size_t)n;
+        some[len] = 0;
+    } while (!strstr(some, "\"ok\"}"));
+}
+
+static const char SILENT[] = "{\"prompt\":\"silent\"}",
+                  SHORT[] = "{\"prompt\":\"a\",\"max_tokens\":2}";
+
+TEST(a_client_has_only_so_many_connections)
+{
+    struct fixture f;
+    int fds[4];
+    char byte;
+    start_with(&f, (server_params){.per_client.connections = 2});
+    for (int i = 0; i < 4; i++) { /* whoever came first makes room */
+        fds[i] = dial(&f);
+        ask_health(fds[i]);
+    }
+    CHECK(recv_some(fds[0], &byte, 1) == 0 && recv_some(fds[1], &byte, 1) == 0);
+    ask_health(fds[2]);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    for (int i = 0; i < 2; i++)
+        fds[i] = post(&f, "", "/v1/completions", SILENT);
+    await_running(&f, 2);
+    expect(post(&f, "", "/v1/messages", "{}"), " 429 ", "rate_limit_error");
+    expect(post(&f, "", "/v1/completions", SHORT), "Retry-After: 1", "too_many_connections");
+    expect_health(&f); /* of whom asks nothing else */
+    close(fds[0]);
+    await_running(&f, 1);
+    expect(post(&f, "", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    close(fds[1]);
+    stop(&f);
+}
+
+TEST(a_key_has_only_so_many_connections)
+{
+    struct fixture f;
+    api_keys *keys = two_keys();
+    start_with(&f, (server_params){.per_client.connections = 2, .api_keys = keys});
+    int fds[] = {post(&f, "ann", "/v1/completions", SILENT),
+                 post(&f, "ann", "/v1/completions", SILENT), dial(&f), dial(&f), dial(&f)};
+    await_running(&f, 2);
+    expect(post(&f, "ann", "/v1/completions", SHORT), " 429 ", "--max-connections-per-client");
+    expect(post(&f, "bob", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    expect(post(&f, "eve", "/v1/completions", SHORT), " 401 ", "API key");
+    for (int i = 0; i < 5; i++)
+        close(fds[i]);
+    await_running(&f, 0);
+    expect(post(&f, "ann", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    stop(&f);
+    api_keys_destroy(keys);
+}
+
+TEST_IF(a_client_has_only_so_many_prompts_that_wait, !rig_is_short())
+{
+    static const char two[] = "{\"prompt\":[\"silent\",\"silent\"]}";
+    static const char three[] = "{\"prompt\":[\"a\",\"b\",\"c\"],\"max_tokens\":2}";
+    struct fixture f;
+    api_keys *keys = two_keys();
+    start_with(&f, (server_params){.per_client.queued = 2, .api_keys = keys});
+    expect(post(&f, "ann", "/v1/completions", three), " 429 ", "with these this client");
+    int talks = post(&f, "ann", "/v1/completions", /* it has its first token: it does not wait */
+                     "{\"prompt\":\"slow\",\"max_tokens\":20,\"stream\":true}");
+    struct pollfd first = {.fd = talks, .events = POLLIN};
+    CHECK(poll(&first, 1, TEST_HANG_S * 1000) == 1);
+    int waits = post(&f, "ann", "/v1/completions", two);
+    await_running(&f, 3);
+    expect(post(&f, "ann", "/v1/completions", SHORT), " 429 ", "--max-queued-per-client");
+    expect(post(&f, "ann", "/v1/messages",
+                "{\"model\":\"fake \\\"model\\\"\",\"max_tokens\":2,\"messages\":[{\"role\":"
+                "\"user\",\"content\":\"a\"}]}"),
+           " 429 ", "\"type\":\"rate_limit_error\"");
+    expect(post(&f, "bob", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    close(waits);
+    expect(talks, "t19 ", "[DONE]");
+    await_running(&f, 0);
+    expect(post(&f, "ann", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    stop(&f);
+    api_keys_destroy(keys);
+}
+
+TEST_IF(a_client_has_only_so_many_tokens_a_minute, !rig_is_short())
+{
+    struct fixture f;
+    api_keys *keys = two_keys();
+    start_with(&f, (server_params){.per_client.tokens_per_minute = 30, .api_keys = keys});
+    /* More than a minute's: it is answered to its end. */
+    expect(post(&f, "ann", "/v1/completions", "{\"prompt\":\"abcdefghij\",\"max_tokens\":300}"),
+           " 200 OK", "t299 ");
+    expect(post(&f, "ann", "/v1/completions", SHORT), " 429 ", "\r\nRetry-After: 56");
+    expect(post(&f, "ann", "/v1/completions", SHORT), "rate_limit_exceeded",
+           "--max-tokens-per-minute");
+    expect(post(&f, "ann", "/v1/messages", SHORT), " 429 ", "\"type\":\"rate_limit_error\"");
+    expect(post(&f, "ann", "/tokenize", "{\"prompt\":\"a\"}"), " 200 OK", "\"count\"");
+    for (int i = 0; i < 9; i++) /* what was guessed by a body's length is given back */
+        expect(post(&f, "bob", "/v1/completions", SHORT), " 200 OK", "t1 ");
+    stop(&f);
+    api_keys_destroy(keys);
 }
 
 TEST_MAIN()

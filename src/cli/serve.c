@@ -697,6 +697,29 @@ static int run_command(int argc, char **argv, config_file *config)
          .target = &server_p.max_connections,
          .help = "How many may be open. Past it the one that has waited longest without a request\n"
                  "is closed; while all have one, new ones wait. Default 4096; 0 = default."},
+        {.kind = CLI_U32,
+         .name = "max-connections-per-client",
+         .arg = "N",
+         .target = &server_p.per_client.connections,
+         .help =
+             "Of these a client, which is an API key, or an address (of IPv6 its first 64 bits)\n"
+             "where none is wanted, may have so many; past it its own one that has waited longest\n"
+             "is closed, or the answer is 429. Default 0: any number, as of the next two."},
+        {.kind = CLI_U32,
+         .name = "max-queued-per-client",
+         .arg = "N",
+         .target = &server_p.per_client.queued,
+         .help = "So many prompts of a client may wait for their first token; past it 429."},
+        {.kind = CLI_U64,
+         .name = "max-tokens-per-minute",
+         .arg = "N",
+         .target = &server_p.per_client.tokens_per_minute,
+         .max = 1e15,
+         .help =
+             "So many tokens, of prompts (cached ones too) and answers, a client gets in a "
+             "minute.\n"
+             "A request begins while any are left and goes on to its end; what it takes beyond\n"
+             "them is missing later. Past it 429, and Retry-After says when."},
         {.kind = CLI_U64,
          .name = "max-body-bytes",
          .arg = "N",

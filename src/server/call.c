@@ -64,6 +64,7 @@ static void release(call *c)
     server *s = c->server;
     LIST_REMOVE(&s->calls, c, prev, next);
     s->num_calls--;
+    call_client_end(c);
     s->passed_bytes += c->bytes + c->num_items * sizeof *c->items;
     for (uint32_t i = 0; i < c->num_items; i++)
         inbox_item_fini(&c->items[i]);
@@ -367,6 +368,7 @@ static call_item *hear(call *c, call_item *item)
 {
     call_item *next = inbox_merge(item);
     if (c->turn) call_hear_turn(c, item); /* before the client does: it may go on from it at once */
+    call_client_heard(c, item);
     if (!item->first_ns) item->first_ns = server_now_ns(c->server);
     if (item->finished)
         c->num_open--;
@@ -454,6 +456,7 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     LIST_APPEND(&s->calls, c, prev, next);
     s->num_calls++;
     call_watch(c);
+    call_client_begin(c);
     return c;
 }
 
@@ -563,6 +566,8 @@ static void submit(call *c)
     if (c->request.rid) snprintf(c->id, sizeof c->id, "%s", c->request.rid);
     if (!create_items(c))
         c->parsed = api_fail(&c->error, 503, NULL, "no memory for this request");
+    else if (!call_client_queue(c))
+        c->parsed = false;
     else if (c->request.session.id)
         c->parsed = call_begin_turn(c);
     for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
@@ -639,7 +644,7 @@ void call_start(server *s, const call_ops *ops, struct evhttp_request *http)
     struct evbuffer *body = evhttp_request_get_input_buffer(http);
     size_t len = evbuffer_get_length(body);
     uint64_t units = UNITS_REQUEST + len / BYTES_A_UNIT;
-    call *c = create(s, ops, http);
+    call *c = call_client_may(s, ops, http) ? create(s, ops, http) : NULL;
     if (!c) return;
     char name[RANDOM_ID_BYTES];
     random_id(name);

@@ -17,6 +17,7 @@
 #include "server/answer_parts.h"
 #include "server/api_request.h"
 #include "server/byte_buf.h"
+#include "server/clients.h"
 #include "server/dialect.h"
 #include "server/json_write.h"
 #include "server/server.h"
@@ -76,7 +77,8 @@ typedef struct call_item {
     size_t ids_sent;          /* bytes, as the next */
     size_t prompt_sent;       /* of prompt_logprobs */
     uint32_t prompt_tokens, completion_tokens;
-    uint64_t first_ns; /* when its first news came */
+    uint64_t first_ns;       /* when its first news came */
+    uint64_t tokens_counted; /* of its client's */
     prompt_hits hits;
     req_why why;
     engine_finish finish;
@@ -124,7 +126,7 @@ struct call {
     const call_ops *ops;
     call *prev, *next;           /* all calls of the server */
     struct evhttp_request *http; /* NULL: answered, or the client is gone */
-    api_request request; /* how to answer; its JSON is gone once the engine has the prompts */
+    api_request request;       /* how to answer; its JSON is gone once the engine has the prompts */
     struct session_turn *turn; /* of a session, or NULL */
     call_item *items;
     uint32_t num_items;
@@ -164,12 +166,15 @@ struct call {
 
     engine_stats stats; /* admin calls: what work found */
     rad_status status;
-    bool abort_asked;    /* by name, see calls_abort */
-    bool overdue;        /* see calls_end_overdue */
-    const char *owner;   /* of the key it came with; NULL: none */
-    char *model_name;    /* a name that is none of ours, where any is served; malloc'ed */
-    uint64_t timeout_ms; /* of work that waits, from created_ns on */
-    void *work_arg;      /* malloc'ed, the call's */
+    bool abort_asked;         /* by name, see calls_abort */
+    bool overdue;             /* see calls_end_overdue */
+    client *client;           /* NULL: without limits */
+    uint32_t num_queued;      /* of its items, that wait for their first token and count as such */
+    uint64_t tokens, charged; /* so far, and what the client has been charged with */
+    const char *owner;        /* of the key it came with; NULL: none */
+    char *model_name;         /* a name that is none of ours, where any is served; malloc'ed */
+    uint64_t timeout_ms;      /* of work that waits, from created_ns on */
+    void *work_arg;           /* malloc'ed, the call's */
 };
 
 /* What evhttp gave us becomes a call, and starts: its body is parsed here, or by a worker where

@@ -1,6 +1,6 @@
-/* call_parts.h - what the three files of a call ask of each other.
+/* call_parts.h - what the files of a call ask of each other.
  *
- *     engine -> call_inbox.c -> call.c -> call_http.c -> client
+ *     engine -> call_inbox.c -> call.c -> call_http.c -> client (and call_client.c: its limits)
  *               hears            decides   says */
 #ifndef SERVER_CALL_PARTS_H
 #define SERVER_CALL_PARTS_H
@@ -48,6 +48,17 @@ call_item *choices_nth(call *c, uint32_t nth);
 
 /* The item's text begins with its prompt, where the request wants it. False: no memory. */
 bool choices_echo(call_item *item, const engine_request *r);
+
+/* ---- call_client.c ---- */
+
+/* Before a call is made. False: its client has no tokens left, and is answered. */
+bool call_client_may(server *s, const call_ops *ops, struct evhttp_request *http);
+void call_client_begin(call *c);
+/* Its prompts wait from now on. False: too many, a 429 in c->error. Any thread. */
+bool call_client_queue(call *c);
+/* News of an item were merged; first_ns is still 0 with its first. */
+void call_client_heard(call *c, call_item *item);
+void call_client_end(call *c);
 
 /* ---- call.c ---- */
 /* What the engine says no with, in HTTP's terms. False. */

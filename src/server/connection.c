@@ -21,15 +21,12 @@
  *
  * Invariant: a record that is not newborn is in by_fd, and in the list of those that wait
  * unless it is busy; its bufferevent never reads. */
-#include "server/connection.h"
+#include "server/connection_parts.h"
 
 #include "base/list.h"
-#include "server/server_priv.h"
-#include "server/wire.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>
-#include <event2/listener.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -42,43 +39,10 @@ enum {
     READ_BYTES = TLS_RECORD_BYTES, /* in one turn; of a body */
     BODY_BYTES = 64 << 10,
     MAX_AHEAD = 64 << 10, /* bytes a client may send ahead of its answer */
-    PROBE_MS = 20,
-    CROWDED_SEND_MS = 10000 /* a lagging client's time while all places are busy */
+    PROBE_MS = 20
 };
 
-typedef enum state { NEWBORN, IDLE, READING, BUSY } state;
-
-struct http_conn {
-    server *server;
-    struct bufferevent *bev;
-    struct evhttp_connection *http;
-    struct event *readable;
-    wire wire;
-    int fd;
-    state state;
-    bool is_due;       /* in that list */
-    bool refused;      /* evhttp wrote an answer of its own */
-    bool ended;        /* the client has shut down its side */
-    bool probed;       /* and was looked at since */
-    bool answering;    /* output has begun */
-    bool early;        /* the answer's first byte is out before it */
-    bool last;         /* after this request nothing is read */
-    bool ignored;      /* but came all the same */
-    uint64_t since_ns; /* in IDLE: idle since; in READING: its first byte */
-    uint64_t bytes;    /* of the request that is being read */
-    uint64_t lag_ms;   /* for how long the answer has waited for the client, in all */
-    uint64_t taken;    /* bytes of it */
-    uint64_t taken_at_tick, unsent_at_tick; /* at the last one: those taken, those in the buffer */
-    http_reader reader;
-    struct evbuffer *body;  /* of the request that is being read; NULL: none so far */
-    struct evbuffer *ahead; /* what came after the request that is answered; NULL: nothing */
-    http_conn *prev, *next;
-    http_conn *prev_due, *next_due;
-    void (*closed)(struct evhttp_connection *, void *); /* or NULL */
-    void *closed_arg;
-};
-
-static http_conn *find(server *s, struct evhttp_connection *http)
+http_conn *conn_find(server *s, struct evhttp_connection *http)
 {
     int fd = bufferevent_getfd(evhttp_connection_get_bufferevent(http));
     http_conn *c = fd >= 0 && (size_t)fd < s->connections.num_fds ? s->connections.by_fd[fd] : NULL;
@@ -104,17 +68,7 @@ static void not_due(http_conn *c)
     c->is_due = false;
 }
 
-/* With every place busy there is nobody to make room: the others wait in the kernel. */
-static void watch_listener(server *s)
-{
-    if (!s->listener) return;
-    if (s->connections.num_busy >= s->params.max_connections)
-        evconnlistener_disable(s->listener);
-    else if (!event_pending(s->accept_event, EV_TIMEOUT, NULL)) /* no pause after an error */
-        evconnlistener_enable(s->listener);
-}
-
-static void set_state(http_conn *c, state to)
+void conn_set_state(http_conn *c, state to)
 {
     connections *all = &c->server->connections;
     bool was_busy = c->state == BUSY;
@@ -125,7 +79,7 @@ static void set_state(http_conn *c, state to)
         LIST_APPEND(&all->waiting, c, prev, next);
     }
     all->num_busy += (uint32_t)(to == BUSY) - (uint32_t)was_busy;
-    if (was_busy != (to == BUSY)) watch_listener(c->server);
+    if (was_busy != (to == BUSY)) conn_watch_listener(c->server);
 }
 
 /* ---- the end ---- */
@@ -135,19 +89,20 @@ static void forget(http_conn *c)
     connections *all = &c->server->connections;
     if (c->state != BUSY && !evbuffer_get_length(bufferevent_get_output(c->bev)))
         wire_send_end(&c->wire);
-    set_state(c, NEWBORN); /* in no list, not busy */
+    conn_set_state(c, NEWBORN); /* in no list, not busy */
     not_due(c);
     all->by_fd[c->fd] = NULL;
     all->count--;
     event_free(c->readable);
     wire_fini(&c->wire);
+    conn_set_client(c, NULL);
     http_reader_next(&c->reader);
     if (c->body) evbuffer_free(c->body);
     if (c->ahead) evbuffer_free(c->ahead);
     free(c);
 }
 
-static void on_gone(struct evhttp_connection *http, void *arg)
+void conn_on_gone(struct evhttp_connection *http, void *arg)
 {
     http_conn *c = arg;
     void (*closed)(struct evhttp_connection *, void *) = c->closed;
@@ -157,7 +112,7 @@ static void on_gone(struct evhttp_connection *http, void *arg)
 }
 
 /* evhttp learns that the client is gone and frees the connection: on_gone comes from here. */
-static void drop(http_conn *c)
+void conn_drop(http_conn *c)
 {
     bufferevent_trigger_event(c->bev, BEV_EVENT_READING | BEV_EVENT_EOF, 0);
 }
@@ -184,7 +139,7 @@ static void refuse_for(http_conn *c, const api_error *err, const char *why)
     evhttp_connection_free(c->http);                       /* on_gone comes from here */
 }
 
-static void refuse(http_conn *c, const api_error *err)
+void conn_refuse(http_conn *c, const api_error *err)
 {
     refuse_for(c, err, "refused before it was read");
 }
@@ -205,7 +160,7 @@ static void refuse_memory(http_conn *c)
 {
     api_error err;
     api_fail(&err, 503, NULL, "no memory for this request");
-    refuse(c, &err);
+    conn_refuse(c, &err);
 }
 
 /* ---- evhttp's side ---- */
@@ -268,7 +223,7 @@ static bool keep_ahead(http_conn *c, const char *bytes, size_t len)
 {
     if (!c->ahead) c->ahead = evbuffer_new();
     if (!c->ahead || evbuffer_add(c->ahead, bytes, len) != 0) {
-        drop(c);
+        conn_drop(c);
         return false;
     }
     if (evbuffer_get_length(c->ahead) >= MAX_AHEAD) event_del(c->readable);
@@ -289,12 +244,12 @@ static void judge(http_conn *c)
     api_error err;
     if (r->part == HTTP_REFUSED) {
         api_fail(&err, r->status, NULL, "%s", r->words);
-        refuse(c, &err);
+        conn_refuse(c, &err);
     } else if (r->part == HTTP_WHOLE) {
         hand_over(c);
     } else if (r->expects && r->head_done) {
         r->expects = false;
-        if (!r->body_bytes && !wire_send(&c->wire, go_on, sizeof go_on - 1)) drop(c);
+        if (!r->body_bytes && !wire_send(&c->wire, go_on, sizeof go_on - 1)) conn_drop(c);
     }
 }
 
@@ -317,7 +272,7 @@ static void read_request(http_conn *c, const char *bytes, size_t len)
         at += n;
     }
     if (c->state == IDLE && r->begun) {
-        set_state(c, READING);
+        conn_set_state(c, READING);
         c->bytes = 0;
     }
     c->bytes += at;
@@ -354,7 +309,7 @@ static void read_body(http_conn *c)
         http_reader_skip(&c->reader, (uint64_t)n);
         judge(c);
     } else if (n == 0 || (why != EAGAIN && why != EINTR)) {
-        drop(c); /* an unfinished request has no answer */
+        conn_drop(c); /* an unfinished request has no answer */
     }
 }
 
@@ -366,13 +321,13 @@ static void client_ended(http_conn *c)
     c->ended = true;
     event_del(c->readable);
     if (c->state != BUSY) {
-        if (!c->ahead) drop(c);
+        if (!c->ahead) conn_drop(c);
         return;
     }
     if (!event_pending(all->probe, EV_TIMEOUT, NULL)) event_add(all->probe, &soon);
     if (c->answering) return;
     c->early = wire_send(&c->wire, "H", 1);
-    if (!c->early && c->wire.tls) drop(c); /* the rest of a record is missing */
+    if (!c->early && c->wire.tls) conn_drop(c); /* the rest of a record is missing */
 }
 
 /* Of TLS, with its first request where that is there already. The signature of a handshake costs
@@ -382,16 +337,16 @@ static bool shake_hands(http_conn *c, void *bytes, size_t size, ssize_t *n)
 {
     server *s = c->server;
     if (!turn_has(s, UNITS_HANDSHAKE)) return false;
-    if (c->state == IDLE) set_state(c, READING);
+    if (c->state == IDLE) conn_set_state(c, READING);
     uint32_t flights = c->wire.flights;
     *n = receive(c, bytes, size);
     int why = errno;
     bool open = wire_is_open(&c->wire);
     if (c->wire.flights != flights) turn_spend(s, UNITS_HANDSHAKE);
     if (open)
-        set_state(c, IDLE);
+        conn_set_state(c, IDLE);
     else if (*n == 0)
-        drop(c);
+        conn_drop(c);
     else if (why != EAGAIN)
         refuse_handshake(c);
     errno = why;
@@ -417,7 +372,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n == 0)
         client_ended(c);
     else if (n < 0 && errno != EAGAIN && errno != EINTR)
-        drop(c);
+        conn_drop(c);
     else if (n > 0 && ahead && c->last)
         c->ignored = true;
     else if (n > 0 && ahead)
@@ -438,18 +393,18 @@ static void read_ahead(http_conn *c)
     if (bytes)
         read_request(c, bytes, len);
     else if (len)
-        drop(c);
+        conn_drop(c);
     if (ahead) evbuffer_free(ahead);
     if (s->connections.by_fd[fd] != c) return;
-    if (c->state != BUSY && c->ended) drop(c); /* no more will come */
+    if (c->state != BUSY && c->ended) conn_drop(c); /* no more will come */
 }
 
 /* Who shut down its side and has a reset behind it, or an error, is gone. */
-static void probe(http_conn *c)
+void conn_probe(http_conn *c)
 {
     struct pollfd socket = {.fd = c->fd};
     c->probed = true;
-    if (poll(&socket, 1, 0) > 0) drop(c);
+    if (poll(&socket, 1, 0) > 0) conn_drop(c);
 }
 
 static void on_probe(evutil_socket_t fd, short what, void *arg)
@@ -458,7 +413,8 @@ static void on_probe(evutil_socket_t fd, short what, void *arg)
     (void)what;
     connections *all = &((server *)arg)->connections;
     for (size_t i = 0; i < all->num_fds; i++)
-        if (all->by_fd[i] && all->by_fd[i]->ended && !all->by_fd[i]->probed) probe(all->by_fd[i]);
+        if (all->by_fd[i] && all->by_fd[i]->ended && !all->by_fd[i]->probed)
+            conn_probe(all->by_fd[i]);
 }
 
 /* ---- the beginning ---- */
@@ -476,7 +432,7 @@ static bool reserve_fd(connections *all, int fd)
 }
 
 /* False: the connection cannot be watched over, and evhttp must not have it either. */
-static bool start_reading(http_conn *c)
+bool conn_start(http_conn *c)
 {
     server *s = c->server;
     int on = 1;
@@ -491,33 +447,6 @@ static bool start_reading(http_conn *c)
     return true;
 }
 
-static void adopt(http_conn *c)
-{
-    server *s = c->server;
-    connections *all = &s->connections;
-    struct timeval patience = {.tv_sec = s->params.send_timeout_ms / 1000,
-                               .tv_usec = s->params.send_timeout_ms % 1000 * 1000};
-    void *http = NULL;
-    bufferevent_getcb(c->bev, NULL, NULL, NULL, &http);
-    c->http = http;
-    c->fd = bufferevent_getfd(c->bev);
-    bool watched = http && c->fd >= 0 && start_reading(c);
-    bufferevent_decref(c->bev); /* evhttp's own remains */
-    if (!watched) {
-        if (c->readable) event_free(c->readable);
-        wire_fini(&c->wire);
-        if (http) evhttp_connection_free(http);
-        all->count--;
-        free(c);
-        return;
-    }
-    RAD_ASSERT(!all->by_fd[c->fd]);
-    all->by_fd[c->fd] = c;
-    set_state(c, IDLE);
-    bufferevent_set_timeouts(c->bev, NULL, &patience);
-    evhttp_connection_set_closecb(c->http, on_gone, c);
-}
-
 static void on_later(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -526,7 +455,7 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
     for (http_conn *c; (c = all->newborn);) {
         all->newborn = c->next;
         c->next = NULL;
-        adopt(c);
+        conn_adopt(c);
     }
     for (http_conn *c; (c = all->due.first);) {
         api_error err;
@@ -537,74 +466,7 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
             continue;
         }
         api_fail(&err, 400, NULL, "this is no request in HTTP/1.1");
-        refuse(c, &err);
-    }
-}
-
-/* evhttp has accepted and asks for a bufferevent. With NULL it makes its own, on which only one
- * request is answered (connection_busy). */
-static struct bufferevent *on_accept(struct event_base *base, void *arg)
-{
-    server *s = arg;
-    connections *all = &s->connections;
-    if (all->count >= s->params.max_connections && all->waiting.first)
-        evhttp_connection_free(all->waiting.first->http);
-    http_conn *c = calloc(1, sizeof *c);
-    if (!c) return NULL;
-    c->server = s;
-    c->bev = bufferevent_socket_new(base, -1, 0);
-    if (!c->bev) {
-        free(c);
-        return NULL;
-    }
-    http_reader_init(&c->reader, &all->limits);
-    bufferevent_incref(c->bev);
-    all->count++;
-    c->next = all->newborn;
-    all->newborn = c;
-    event_active(all->later, EV_TIMEOUT, 1);
-    return c->bev;
-}
-
-/* ---- time ---- */
-
-/* The answer waits for its client, whose time is over when it waited long for what was taken. What
- * is there at a tick may have been written a moment ago: the client lags when it has not taken by
- * now what was there at the tick before. */
-static bool lags(http_conn *c, uint64_t passed_ms)
-{
-    const server *s = c->server;
-    uint64_t patience_ms = s->params.send_timeout_ms;
-    bool lagged = c->taken - c->taken_at_tick < c->unsent_at_tick;
-    c->taken_at_tick = c->taken;
-    c->unsent_at_tick = wire_unsent(&c->wire, bufferevent_get_output(c->bev));
-    if (!lagged) return false;
-    c->lag_ms += passed_ms;
-    if (s->connections.num_busy >= s->params.max_connections && patience_ms > CROWDED_SEND_MS)
-        patience_ms = CROWDED_SEND_MS;
-    return c->lag_ms > patience_ms + c->taken * 1000 / s->params.min_bytes_per_s;
-}
-
-static void tick_busy(http_conn *c, uint64_t passed_ms)
-{
-    if (lags(c, passed_ms))
-        drop(c);
-    else if (c->ended)
-        probe(c);
-}
-
-static void tick_waiting(http_conn *c, uint64_t now_ns)
-{
-    const server_params *p = &c->server->params;
-    uint64_t waited_ms = now_ns > c->since_ns ? (now_ns - c->since_ns) / 1000000 : 0;
-    api_error err;
-    if (c->state == IDLE && waited_ms > p->keep_alive_ms) {
-        evhttp_connection_free(c->http);
-    } else if (c->state == READING &&
-               waited_ms > p->request_timeout_ms + c->bytes * 1000 / p->min_bytes_per_s) {
-        api_fail(&err, 408, NULL, "the request did not come within %u seconds",
-                 (p->request_timeout_ms + 999) / 1000);
-        refuse(c, &err);
+        conn_refuse(c, &err);
     }
 }
 
@@ -617,7 +479,7 @@ rad_status connections_init(server *s, rad_error *err)
     all->later = event_new(s->base, -1, 0, on_later, s);
     all->probe = event_new(s->base, -1, 0, on_probe, s);
     if (!all->later || !all->probe) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
-    evhttp_set_bevcb(s->http, on_accept, s);
+    evhttp_set_bevcb(s->http, conn_on_accept, s);
     return RAD_OK;
 }
 
@@ -636,29 +498,14 @@ void connections_fini(server *s)
     free(all->by_fd);
 }
 
-void connections_tick(server *s, uint64_t now_ns)
-{
-    connections *all = &s->connections;
-    uint64_t passed_ms = all->ticked_ns ? (now_ns - all->ticked_ns) / 1000000 : 0;
-    all->ticked_ns = now_ns;
-    for (size_t i = 0; i < all->num_fds; i++) {
-        http_conn *c = all->by_fd[i];
-        if (c && c->state == BUSY)
-            tick_busy(c, passed_ms);
-        else if (c)
-            tick_waiting(c, now_ns);
-    }
-    linger_tick(s, now_ns);
-}
-
 bool connection_busy(server *s, struct evhttp_connection *http)
 {
-    http_conn *c = find(s, http);
+    http_conn *c = conn_find(s, http);
     bufferevent_event_cb event_cb;
     bufferevent_data_cb write_cb;
     void *arg;
     if (!c) return false;
-    set_state(c, BUSY);
+    conn_set_state(c, BUSY);
     bufferevent_getcb(c->bev, NULL, &write_cb, &event_cb, &arg);
     bufferevent_setcb(c->bev, NULL, write_cb, event_cb, arg); /* evhttp's must not run now */
     return put_stopper(c);
@@ -666,9 +513,9 @@ bool connection_busy(server *s, struct evhttp_connection *http)
 
 void connection_done(server *s, struct evhttp_connection *http)
 {
-    http_conn *c = find(s, http);
+    http_conn *c = conn_find(s, http);
     if (!c) return;
-    set_state(c, IDLE);
+    conn_set_state(c, IDLE);
     if (c->last && c->ignored) linger(s, c->fd); /* evhttp closes it now */
     if (c->last) return;
     if (!c->ended) event_add(c->readable, NULL);
@@ -677,7 +524,7 @@ void connection_done(server *s, struct evhttp_connection *http)
 
 size_t connection_unsent(server *s, struct evhttp_connection *http)
 {
-    const http_conn *c = find(s, http);
+    const http_conn *c = conn_find(s, http);
     struct evbuffer *output = bufferevent_get_output(evhttp_connection_get_bufferevent(http));
     return c ? wire_unsent(&c->wire, output) : evbuffer_get_length(output);
 }
@@ -685,7 +532,7 @@ size_t connection_unsent(server *s, struct evhttp_connection *http)
 void connection_set_closecb(server *s, struct evhttp_connection *http,
                             void (*closed)(struct evhttp_connection *, void *), void *arg)
 {
-    http_conn *c = find(s, http);
+    http_conn *c = conn_find(s, http);
     if (!c) { /* there was no memory for a record */
         evhttp_connection_set_closecb(http, closed, arg);
         return;

@@ -13,8 +13,9 @@
  * A request has one deadline from its first byte to its last, which moves by what has come
  * (min_bytes_per_s), and so has the time in which an answer waits for its client. Past
  * max_connections the connection that has waited longest without a whole request makes room, so
- * that those who hold many cannot keep others out; when all are busy new ones wait in the kernel,
- * and those whose clients do not take their answers are given up sooner.
+ * that those who hold many cannot keep others out (and so within a client's own number); when all
+ * are busy new ones wait in the kernel, and those whose clients do not take their answers are given
+ * up sooner.
  *
  * A client may shut down its side after its request and gets its answer all the same. One that
  * is gone looks alike until something is sent: so it is sent the first byte of the answer, which
@@ -24,7 +25,9 @@
 #ifndef SERVER_CONNECTION_H
 #define SERVER_CONNECTION_H
 
+#include "server/clients.h"
 #include "server/http_reader.h"
+#include "server/json_in.h"
 #include "server/server.h"
 
 #include <event2/http.h>
@@ -65,6 +68,11 @@ void connections_tick(server *s, uint64_t now_ns);
  * when it came), so it must be the last one there. And its answer is out. */
 bool connection_busy(server *s, struct evhttp_connection *http);
 void connection_done(server *s, struct evhttp_connection *http);
+
+/* A request came on it, with the key of that client, or with none (NULL): its client has not too
+ * many connections. False: a 429 in err. */
+bool connection_admit(server *s, struct evhttp_connection *http, client *by_key, api_error *err);
+client *connection_client(server *s, struct evhttp_connection *http); /* or NULL */
 
 /* Bytes of its answer that are not in the socket yet. */
 size_t connection_unsent(server *s, struct evhttp_connection *http);

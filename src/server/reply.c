@@ -68,7 +68,8 @@ int send_json(struct evhttp_request *http, int http_status, json_t *json)
     json_decref(json);
     struct evkeyvalq *headers = evhttp_request_get_output_headers(http);
     evhttp_add_header(headers, "Content-Type", "application/json");
-    if (http_status == 429) evhttp_add_header(headers, "Retry-After", "1");
+    if (http_status == 429 && !evhttp_find_header(headers, "Retry-After"))
+        evhttp_add_header(headers, "Retry-After", "1");
     send_bytes(http, http_status, body);
     if (body) evbuffer_free(body);
     return http_status;

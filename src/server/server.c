@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 enum { TRIM_BYTES = 32 << 20 };
+enum { SPARE_CLIENTS = 8192 }; /* records beside those of clients that are there: all keys, too */
 enum { BACKLOG = 4096, SPARE_FDS = 512 }; /* those that linger are spare ones too */
 
 uint64_t server_now_ns(const server *s)
@@ -128,6 +129,20 @@ static bool key_admit(server *s, struct evhttp_request *http, const struct route
     return true;
 }
 
+/* Its connections are not too many. What everybody may ask is answered all the same. */
+static bool client_admit(server *s, struct evhttp_request *http, const struct route *route,
+                         api_error *err)
+{
+    client *by_key = NULL;
+    if (s->clients && s->owner && !(by_key = clients_by_key(s->clients, s->owner)))
+        return api_fail(err, 503, NULL, "too many clients at once");
+    bool fine = connection_admit(s, evhttp_request_get_connection(http), by_key, err);
+    client_let_go(by_key);
+    if (fine || (route && route->methods & ROUTE_OPEN)) return true;
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
+    return false;
+}
+
 static void on_request(struct evhttp_request *http, void *arg)
 {
     server *s = arg;
@@ -146,7 +161,7 @@ static void on_request(struct evhttp_request *http, void *arg)
         ; /* err has words */
     } else if (browser_preflight(s, http)) {
         return;
-    } else if (!key_admit(s, http, route, &err)) {
+    } else if (!key_admit(s, http, route, &err) || !client_admit(s, http, route, &err)) {
         ; /* likewise */
     } else if (!route) {
         api_fail(&err, 404, NULL,
@@ -423,6 +438,12 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
                                               s->params.response_store_s * UINT64_C(1000000000),
                                               &s->responses);
     if (status != RAD_OK) rad_fail(err, status, "server: no memory for answers");
+    const client_limits *own = &s->params.per_client;
+    if (status == RAD_OK && (own->connections || own->queued || own->tokens_per_minute)) {
+        status = clients_create(&s->env, own, 2 * s->params.max_connections + SPARE_CLIENTS,
+                                &s->clients);
+        if (status != RAD_OK) rad_fail(err, status, "server: no memory for clients");
+    }
     if (status == RAD_OK && s->params.tls.certificate)
         status = tls_create(&s->params.tls, &s->tls, err);
     if (status == RAD_OK) status = create_sessions(s, err);
@@ -478,6 +499,7 @@ void server_destroy(server *s)
         if (events[i]) event_free(events[i]);
     turn_fini(s);
     tls_destroy(s->tls);
+    clients_destroy(s->clients);
     response_store_destroy(s->responses);
     sessions_destroy(s->sessions);
     if (s->base) event_base_free(s->base);

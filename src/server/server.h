@@ -13,6 +13,7 @@
 #define SERVER_SERVER_H
 
 #include "engine/engine.h"
+#include "server/clients.h"
 #include "server/tls.h"
 
 typedef struct server server;
@@ -30,31 +31,32 @@ typedef struct server_params {
     const char *host; /* NULL = 127.0.0.1; a numeric address or "localhost" */
     uint16_t port;    /* 0 = any free one; see server_port */
     uint16_t reserved;
-    uint32_t max_connections;      /* 0 = 4096, or what the file descriptors allow; past it the one
-                                      that has waited longest without a request makes room */
-    uint64_t max_body_bytes;       /* 0 = 64 MiB; past it 413 */
-    uint32_t ping_ms;              /* a comment after so much silence in a stream; 0 = 10000 */
-    uint32_t drain_ms;             /* how long a stop waits for running requests; 0 = 5000 */
-    uint64_t response_store_bytes; /* of answers kept for /v1/responses; 0 = 64 MiB */
-    uint32_t response_store_s;     /* and for how long; 0 = 3600 */
+    uint32_t max_connections;       /* 0 = 4096, or what the file descriptors allow; past it the one
+                                       that has waited longest without a request makes room */
+    uint64_t max_body_bytes;        /* 0 = 64 MiB; past it 413 */
+    uint32_t ping_ms;               /* a comment after so much silence in a stream; 0 = 10000 */
+    uint32_t drain_ms;              /* how long a stop waits for running requests; 0 = 5000 */
+    uint64_t response_store_bytes;  /* of answers kept for /v1/responses; 0 = 64 MiB */
+    uint32_t response_store_s;      /* and for how long; 0 = 3600 */
     uint64_t session_history_bytes; /* of all sessions' histories; 0 = 64 MiB */
-    uint32_t session_timeout_s; /* idle sessions end, unless they name their own time; 0 = 3600 */
-    uint32_t max_header_bytes;     /* with the request line; 0 = 16384; past it 431 */
-    uint32_t request_timeout_ms;   /* from a request's first byte to its last, and a second more
-                                      for each min_bytes_per_s of it; 0 = 30000; past it 408 */
-    uint32_t answer_timeout_ms;    /* from a whole request to the end of its answer; past it 504, or
-                                      an error in the stream; 0 = any time */
-    uint32_t keep_alive_ms;        /* a connection without a request; 0 = 120000 */
-    uint32_t send_timeout_ms;      /* how long an answer may wait for its client, in all: and a
-                                      second more for each min_bytes_per_s that it took.
-                                      0 = 120000; while all connections are busy at most 10000 */
-    uint32_t min_bytes_per_s;      /* of a slow client, either way; 0 = 16384 */
+    uint32_t session_timeout_s;  /* idle sessions end, unless they name their own time; 0 = 3600 */
+    uint32_t max_header_bytes;   /* with the request line; 0 = 16384; past it 431 */
+    uint32_t request_timeout_ms; /* from a request's first byte to its last, and a second more
+                                    for each min_bytes_per_s of it; 0 = 30000; past it 408 */
+    uint32_t answer_timeout_ms;  /* from a whole request to the end of its answer; past it 504, or
+                                    an error in the stream; 0 = any time */
+    uint32_t keep_alive_ms;      /* a connection without a request; 0 = 120000 */
+    uint32_t send_timeout_ms;    /* how long an answer may wait for its client, in all: and a
+                                    second more for each min_bytes_per_s that it took.
+                                    0 = 120000; while all connections are busy at most 10000 */
+    uint32_t min_bytes_per_s;    /* of a slow client, either way; 0 = 16384 */
     uint32_t num_allow_origins, num_allow_hosts;
     const char *const *allow_origins; /* pages that may use the server; see browsers.h for all */
     const char *const *allow_hosts;   /* names in Host beside those of loopback. Both valid as
                                          long as the server */
     memory_budget *request_memory;    /* what is parsed of requests, and gathered of their answers;
                                          the engine's as well. NULL: no limit; outlives the server */
+    client_limits per_client;         /* by API key, else by address */
     tls_files tls;                    /* without a certificate: HTTP in the clear. SIGHUP, where
                                          signals are taken, reads the files again */
     const struct api_keys *api_keys;  /* NULL: everybody may ask; outlives the server */

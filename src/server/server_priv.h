@@ -6,6 +6,7 @@
 #include "server/api_keys.h"
 #include "server/browsers.h"
 #include "server/call.h"
+#include "server/clients.h"
 #include "server/connection.h"
 #include "server/figures.h"
 #include "server/random_id.h"
@@ -97,7 +98,8 @@ struct server {
 
     /* The server's thread: */
     connections connections;
-    struct tls *tls; /* NULL: in the clear */
+    clients *clients; /* NULL: nobody has limits of his own */
+    struct tls *tls;  /* NULL: in the clear */
     browser_rules browsers;
     struct {
         call *first, *last;

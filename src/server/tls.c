@@ -25,6 +25,7 @@ struct tls {
 
 struct tls_conn {
     SSL *ssl;
+    bool open;   /* also after an error: it was */
     bool broken; /* OpenSSL wants no more calls after an error */
     bool met_http;
     char why[160];
@@ -270,7 +271,7 @@ void tls_close(tls_conn *c)
 
 bool tls_is_open(const tls_conn *c)
 {
-    return !c->broken && SSL_is_init_finished(c->ssl);
+    return c->open;
 }
 
 static void note_error(tls_conn *c)
@@ -291,6 +292,7 @@ ssize_t tls_recv(tls_conn *c, void *bytes, size_t size)
     if (!c->broken) {
         ERR_clear_error();
         int n = SSL_read(c->ssl, bytes, (int)RAD_MIN(size, (size_t)INT32_MAX));
+        if (!c->open) c->open = SSL_is_init_finished(c->ssl);
         if (n > 0) return n;
         switch (SSL_get_error(c->ssl, n)) {
         case SSL_ERROR_ZERO_RETURN: return 0;
@@ -315,7 +317,7 @@ bool tls_met_http(const tls_conn *c)
 bool tls_write(tls_conn *c, const void *bytes, size_t len)
 {
     const char *at = bytes;
-    if (!tls_is_open(c)) return false;
+    if (!c->open || c->broken) return false;
     ERR_clear_error();
     while (len) {
         int n = SSL_write(c->ssl, at, (int)RAD_MIN(len, (size_t)TLS_RECORD_BYTES));
@@ -331,7 +333,7 @@ bool tls_write(tls_conn *c, const void *bytes, size_t len)
 
 void tls_say_end(tls_conn *c)
 {
-    if (!tls_is_open(c)) return;
+    if (!c->open || c->broken) return;
     ERR_clear_error();
     if (SSL_shutdown(c->ssl) < 0) note_error(c);
 }

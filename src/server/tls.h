@@ -38,7 +38,7 @@ rad_status tls_reload(tls *t, rad_error *err);
 tls_conn *tls_accept(tls *t, int fd, struct evbuffer *out);
 void tls_close(tls_conn *c); /* NULL is fine */
 
-/* The two sides know each other; before it nothing can be written. */
+/* The two sides know each other, or did before an error; before it nothing can be written. */
 bool tls_is_open(const tls_conn *c);
 
 /* As recv on a socket that does not block: 0 at the end, which may be the client's alone; EAGAIN;
