@@ -179,6 +179,48 @@ TEST(pinned_and_retained_prompts_outlive_others)
     }
 }
 
+/* A request pins up to where it says; a prefix is pinned, and no longer, by a call. */
+TEST(a_part_of_a_prompt_is_pinned)
+{
+    for (int streaming = 0; streaming < 2; streaming++) {
+        engine_params p = erig_params();
+        p.max_total_tokens = 512;
+        p.context_length = 400;
+        p.max_pinned_tokens = 60;
+        p.max_sessions = 2;
+        p.streaming_sessions = streaming;
+        engine *e = erig_start(p, 0);
+        rad_token ids[80];
+        answer a;
+        uint32_t pinned = 0;
+        erig_prompt(e, ids, 80, 1);
+        engine_request q = erig_ask(&a, ids, 80, OUT);
+        q.pin_ns = UINT64_C(3600) * 1000000000;
+        q.pin_tokens = 40;
+        erig_serve(e, &q);
+        answer_fini(&a);
+        CHECK(stats_of(e).sched.pinned_tokens == 40);
+        rad_key key = {.tokens = ids, .num_tokens = 80};
+        CHECK_OK(engine_pin_prefix(e, &key, q.pin_ns, &pinned, NULL));
+        CHECK(pinned == 60 && stats_of(e).sched.pinned_tokens == 60); /* all that may be */
+        CHECK_OK(engine_pin_prefix(e, &key, 0, &pinned, NULL));
+        CHECK(pinned == 80 && stats_of(e).sched.pinned_tokens == 0);
+        key.cache_salt = "another";
+        CHECK_OK(engine_pin_prefix(e, &key, q.pin_ns, &pinned, NULL));
+        CHECK(pinned == 0);
+        CHECK_OK(engine_check(e, NULL));
+        erig_stop(e);
+    }
+    engine *e = erig_start(erig_params(), 0);
+    const rad_token id = 1;
+    rad_error err = {0};
+    uint32_t pinned;
+    CHECK(engine_pin_prefix(e, &(rad_key){.tokens = &id, .num_tokens = 1}, 1, &pinned, &err) ==
+          RAD_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "max_pinned_tokens"));
+    erig_stop(e);
+}
+
 TEST(what_an_engine_was_not_made_for_is_refused)
 {
     engine *e = erig_start(erig_params(), 0);

@@ -310,6 +310,7 @@ typedef struct engine_request {
      * retained with a priority, 1..99, until it was idle for retention_idle_ns (0: for good). */
     int32_t retention_priority;
     uint64_t retention_idle_ns, pin_ns;
+    uint32_t pin_tokens; /* pinned are no more than so many, from the front; 0: all */
     /* Logprobs of the prompt's tokens from this one on (0: the first), as many as
      * `sampling` says. These positions are computed, whether their K/V are cached or not. */
     bool prompt_logprobs;
@@ -345,6 +346,12 @@ rad_status engine_encode(engine *e, const engine_request *request, token_buf *ou
  * ends with an error in words. Waits for the scheduler, as those below. */
 rad_status engine_session_open(engine *e, uint32_t *session, rad_error *err);
 rad_status engine_session_close(engine *e, uint32_t session, rad_error *err);
+
+/* Pins the longest cached prefix of the key for ttl_ns, as engine_request.pin_ns does what a request
+ * leaves; 0: it is pinned no longer. *num_tokens: of the key, that are (were). RAD_E_UNSUPPORTED:
+ * max_pinned_tokens is 0. */
+rad_status engine_pin_prefix(engine *e, const rad_key *key, uint64_t ttl_ns, uint32_t *num_tokens,
+                             rad_error *err);
 
 /* Asks for an end; the last event (ABORT, or what overtook it) still comes. Unknown
  * ids are fine: the request may have just ended. */

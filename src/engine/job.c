@@ -175,6 +175,7 @@ static bool copy_rest(const engine *e, engine_job *job, const engine_request *q)
         .retention_priority = q->retention_priority,
         .retention_idle_ns = q->retention_idle_ns,
         .pin_ns = q->pin_ns,
+        .pin_tokens = q->pin_tokens,
         .prompt_logprobs = q->prompt_logprobs,
         .prompt_logprobs_from = q->prompt_logprobs_from,
         .pooling = q->embed ? e->pooling : POOL_NONE,

@@ -20,6 +20,9 @@ typedef struct engine_call {
     void (*run)(engine *e, void *user);
     void *user;
     bool no_cache, no_tree;
+    const rad_key *key;
+    uint64_t ttl_ns;
+    uint32_t num_tokens;
 } engine_call;
 
 static void run_call(engine *e, engine_call *call)
@@ -173,6 +176,20 @@ rad_status engine_session_close(engine *e, uint32_t session, rad_error *err)
 {
     engine_call c = {.fn = do_session_close, .session = &session, .err = err};
     return call(e, &c);
+}
+
+static void do_pin(engine *e, engine_call *c)
+{
+    c->status = scheduler_pin_prefix(e->scheduler, c->key, c->ttl_ns, &c->num_tokens, c->err);
+}
+
+rad_status engine_pin_prefix(engine *e, const rad_key *key, uint64_t ttl_ns, uint32_t *num_tokens,
+                             rad_error *err)
+{
+    engine_call c = {.fn = do_pin, .err = err, .key = key, .ttl_ns = ttl_ns};
+    rad_status status = call(e, &c);
+    *num_tokens = c.num_tokens;
+    return status;
 }
 
 static void do_flush(engine *e, engine_call *c)

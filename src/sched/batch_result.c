@@ -20,9 +20,10 @@
  * and who asked can see how much is pinned (scheduler_stats). */
 static void keep_longer(scheduler *s, const req *r, uint32_t num_tokens)
 {
-    rad_key key = req_key(r, num_tokens);
+    rad_key key = req_key(r, num_tokens), pinned = key;
     if (!num_tokens) return;
-    if (r->pin_ns) (void)rad_cache_pin_prefix(s->pools.tree_cache, &key, r->pin_ns, NULL);
+    if (r->pin_tokens) pinned.num_tokens = RAD_MIN(pinned.num_tokens, r->pin_tokens);
+    if (r->pin_ns) (void)rad_cache_pin_prefix(s->pools.tree_cache, &pinned, r->pin_ns, NULL);
     if (r->retention_priority)
         (void)rad_cache_retain_prefix(s->pools.tree_cache, &key, r->retention_priority,
                                       r->retention_idle_ns, NULL);

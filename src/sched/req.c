@@ -69,6 +69,7 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->retention_priority = p->retention_priority;
     r->retention_idle_ns = p->retention_idle_ns;
     r->pin_ns = p->pin_ns;
+    r->pin_tokens = p->pin_tokens;
     r->prompt_logprobs = p->prompt_logprobs;
     r->prompt_logprobs_from = p->prompt_logprobs_from;
     r->next_row = UINT32_MAX;

@@ -62,7 +62,8 @@ typedef struct req_params {
     uint32_t session;           /* scheduler_session_open; 0 = none */
     int32_t retention_priority; /* 1..99: what it leaves cached is retained, see retention.h */
     uint64_t retention_idle_ns; /* until it was idle for so long; 0 = for good */
-    uint64_t pin_ns;            /* what it leaves cached is pinned for so long; 0 = not */
+    uint64_t pin_ns;            /* what it leaves cached is pinned for so long; 0 = not, */
+    uint32_t pin_tokens;        /* up to there; 0 = all of it */
     bool prompt_logprobs;       /* of the prompt's tokens from this one on: */
     uint32_t prompt_logprobs_from;
     hidden_pooling pooling; /* of hidden states of so many numbers: */
@@ -90,6 +91,7 @@ typedef struct req {
     uint32_t session;
     int32_t retention_priority;
     uint64_t retention_idle_ns, pin_ns;
+    uint32_t pin_tokens;
     bool prompt_logprobs;
     uint32_t prompt_logprobs_from;
     hidden_pooling pooling;

@@ -127,6 +127,11 @@ void scheduler_cancel(scheduler *s, req *r, req_finish why);
 rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *err);
 rad_status scheduler_session_close(scheduler *s, uint32_t session, rad_error *err);
 
+/* Pins the longest cached prefix of the key for ttl_ns, 0: no longer; *num_tokens: so much of it.
+ * RAD_E_UNSUPPORTED: max_pinned_tokens is 0. */
+rad_status scheduler_pin_prefix(scheduler *s, const rad_key *key, uint64_t ttl_ns,
+                                uint32_t *num_tokens, rad_error *err);
+
 /* One step. False: there was nothing to do. */
 bool scheduler_step(scheduler *s);
 

@@ -75,6 +75,17 @@ rad_status scheduler_session_close(scheduler *s, uint32_t session, rad_error *er
     return status;
 }
 
+rad_status scheduler_pin_prefix(scheduler *s, const rad_key *key, uint64_t ttl_ns,
+                                uint32_t *num_tokens, rad_error *err)
+{
+    rad_status status = rad_cache_pin_prefix(s->pools.tree_cache, key, ttl_ns, num_tokens);
+    if (status == RAD_E_UNSUPPORTED)
+        rad_fail(err, status, "nothing can be pinned here (max_pinned_tokens)");
+    else if (status)
+        rad_fail(err, status, "the prefix cannot be pinned: its namespace's name is too long");
+    return status;
+}
+
 rad_status scheduler_flush_cache(scheduler *s)
 {
     if (!scheduler_is_idle(s)) return RAD_AGAIN;
