@@ -43,7 +43,8 @@ static char *body_with(unsigned place, const char *member)
         "{\"rid\":\"a\"%s%s}",
         "{\"prompt\":\"a\",\"session_params\":{\"id\":\"a\"%s%s}}",
         "{\"session_id\":\"a\"%s%s}",
-        "{\"session_id\":\"a\"%s%s}"};
+        "{\"session_id\":\"a\"%s%s}",
+        "{\"text\":\"a\"%s%s}"};
     char *body = malloc(strlen(member) + 300);
     if (!body) abort();
     snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -59,7 +60,7 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         API_MESSAGES,    API_MESSAGES, API_MESSAGES, API_MESSAGES,
         API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
         API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE,
-        API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS};
+        API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_PIN};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};

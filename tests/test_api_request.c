@@ -517,6 +517,7 @@ TEST(mangled_bodies_are_taken_or_refused)
         [API_OLLAMA_CHAT] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"options\":{"
                             "\"num_predict\":3,\"stop\":[\"x\"]},\"think\":true}",
         [API_OLLAMA_GENERATE] = "{\"prompt\":\"a\",\"system\":\"s\",\"model\":\"m:latest\"}",
+        [API_PIN] = "{\"token_ids\":[1,2,3],\"ttl_seconds\":1.5,\"cache_salt\":\"a\"}",
     };
     uint64_t seed = test_seed(), state = seed, taken = 0, rounds = test_scale(30000, 400000);
     for (uint64_t i = 0; i < rounds; i++) {

@@ -265,6 +265,7 @@ static int run_command(int argc, char **argv, config_file *config)
             "  POST /generate                                SGLang's native form\n"
             "  POST /tokenize, /detokenize                   text or messages to ids, and back\n"
             "  POST /open_session, /close_session            turns that go on from token ids\n"
+            "  POST /pin_prefix, /unpin_prefix               what is cached of a prefix is kept\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache[?tiers=device,host,storage]\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"

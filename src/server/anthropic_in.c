@@ -4,9 +4,9 @@
  *     user: text, tool_result      messages of user and tool, in their order
  *     assistant: thinking, text, tool_use    one message
  *
- * A block that cannot be read as text is refused by its type. `cache_control` anywhere asks that
- * the prompt be kept: it is pinned as a whole, since where a template puts a block's end only the
- * template knows, and what stands behind the marker costs nothing to keep beside it.
+ * A block that cannot be read as text is refused by its type. `cache_control` asks that the prompt
+ * up to it be kept: where the last one stands is remembered in terms of the conversation, and found
+ * in the prompt's ids later (pins.c).
  *
  * A tool with `defer_loading` does not reach the template: the model reads its definition where the
  * history refers to it first. So the front of the prompt, which the cache has, stays as it was. */
@@ -23,6 +23,8 @@ typedef struct reader {
     api_error *err;
     uint64_t pin_ns;
     json_t *deferred; /* {name: definition as text} of those that nothing has referred to yet */
+    bool marked; /* by the block that is being read */
+    api_mark mark;
 } reader;
 
 static bool is(const json_t *value, const char *word)
@@ -43,7 +45,33 @@ static bool read_marker(reader *in, const json_t *object)
                         "'cache_control' is {\"type\": \"ephemeral\"}, with a ttl of 5m or 1h");
     uint64_t minutes = ttl && is(ttl, "1h") ? 60 : 5;
     in->pin_ns = RAD_MAX(in->pin_ns, minutes * 60 * NS_A_SECOND);
+    in->marked = true;
     return true;
+}
+
+static uint64_t words_of(const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    uint64_t bytes = json_string_length(content);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        bytes += json_string_length(json_object_get(json_array_get(content, i), "text"));
+    return bytes;
+}
+
+/* Where the conversation ends so far. */
+static api_mark end_of(const talk *t)
+{
+    size_t n = json_array_size(t->messages);
+    return (api_mark){.tools = (uint32_t)json_array_size(t->tools),
+                      .messages = (uint32_t)n,
+                      .bytes = n ? words_of(json_array_get(t->messages, n - 1)) : 0};
+}
+
+/* The block has been read. */
+static void note_mark(reader *in)
+{
+    if (in->marked) in->mark = end_of(&in->talk);
+    in->marked = false;
 }
 
 /* The text of a block that must be one; NULL and words. */
@@ -130,6 +158,7 @@ static bool read_tools(reader *in, const json_t *tools)
         if (!json_string_length(json_object_get(tool, "name")))
             return api_fail(in->err, 400, "tools", "tools[%zu] has no 'name'", i);
         if (!read_tool(in, tool, false)) return false;
+        note_mark(in);
     }
     if (json_array_size(tools) && !json_array_size(in->talk.tools) && !in->talk.failed)
         return api_fail(in->err, 400, "tools",
@@ -217,9 +246,11 @@ static bool read_system(reader *in, json_t *system)
         }
         text = text_of(in, block, "system");
         if (!text) return false;
-        if (is_clients_own(text)) continue;
-        talk_role(&in->talk, "system");
-        talk_text(&in->talk, text);
+        if (!is_clients_own(text)) {
+            talk_role(&in->talk, "system");
+            talk_text(&in->talk, text);
+        }
+        note_mark(in);
     }
     return true;
 }
@@ -312,8 +343,10 @@ static bool read_message(reader *in, json_t *message, size_t index)
         return api_fail(in->err, 400, "messages",
                         "messages[%zu]: 'content' is a string or a list of blocks", index);
     if (is(role, "system")) return read_system(in, content);
-    for (size_t i = 0; i < json_array_size(content); i++)
+    for (size_t i = 0; i < json_array_size(content); i++) {
         if (!read_block(in, json_array_get(content, i), by_user)) return false;
+        note_mark(in);
+    }
     return true;
 }
 
@@ -396,6 +429,10 @@ static bool parse(api_request *r, bool counts, api_error *err)
                 (counts || read_sampling(r, err));
     if (done && max_tokens < 0 && !counts)
         done = api_fail(err, 400, "max_tokens", "'max_tokens' is missing");
+    note_mark(&in);
+    api_mark end = end_of(&in.talk);
+    in.mark.inside = in.pin_ns && (in.mark.messages != end.messages || in.mark.bytes != end.bytes);
+    r->mark = in.mark;
     c.whole_calls = !r->stream;
     if (done) done = api_parse_routing(r, r->root, err) && talk_end(&in.talk, &c, err);
     talk_fini(&in.talk);

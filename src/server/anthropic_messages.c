@@ -20,9 +20,9 @@ static prompt_counts counts_of(const call *c, const call_item *item)
     uint32_t cached =
         RAD_MIN(cached_shown(&c->server->params, item->hits).cached, item->prompt_tokens);
     uint32_t rest = item->prompt_tokens - cached;
-    return (prompt_counts){.read = cached,
-                           .written = c->request.pin_ns ? rest : 0,
-                           .plain = c->request.pin_ns ? 0 : rest};
+    uint32_t kept = c->request.pin_tokens ? c->request.pin_tokens : item->prompt_tokens;
+    uint32_t written = c->request.pin_ns && kept > cached ? RAD_MIN(kept - cached, rest) : 0;
+    return (prompt_counts){.read = cached, .written = written, .plain = rest - written};
 }
 
 static void put_usage(json_writer *w, const call *c, const call_item *item, uint32_t output)

@@ -38,7 +38,8 @@ enum {
     IN_SESSION_PARAMS = 1 << 23, /* session_params */
     IN_OPEN_SESSION = 1 << 24,   /* /open_session */
     IN_CLOSE_SESSION = 1 << 25,  /* /close_session */
-    API_NUM_PLACES = 26
+    IN_PIN = 1 << 26,            /* /pin_prefix and /unpin_prefix */
+    API_NUM_PLACES = 27
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -88,6 +88,7 @@ bool api_request_parse_at(api_kind kind, const char *body, size_t len, const api
         [API_RESPONSES] = {responses_parse, IN_RESPONSES},
         [API_OLLAMA_CHAT] = {ollama_chat_parse, IN_OLLAMA_CHAT},
         [API_OLLAMA_GENERATE] = {ollama_generate_parse, IN_OLLAMA_GENERATE},
+        [API_PIN] = {pin_parse, IN_PIN},
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;

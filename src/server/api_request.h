@@ -31,6 +31,7 @@ typedef enum api_kind {
     API_RESPONSES,
     API_OLLAMA_CHAT,
     API_OLLAMA_GENERATE,
+    API_PIN,
     API_NUM_KINDS
 } api_kind;
 
@@ -59,6 +60,14 @@ typedef struct api_session {
     int64_t offset;
     bool replace, drop_previous_output;
 } api_session;
+
+/* Where the last cache_control stands: behind so many tools and messages, and of the last one behind
+ * so many bytes of its words. */
+typedef struct api_mark {
+    bool inside; /* something comes after it; else all of the prompt is to be kept */
+    uint32_t tools, messages;
+    uint64_t bytes;
+} api_mark;
 
 /* Of a request of /v1/responses until its answer is out: malloc'ed. */
 typedef struct api_kept {
@@ -89,6 +98,8 @@ typedef struct api_request {
     uint32_t num_told_top; /* as many of these */
     bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
     uint64_t pin_ns;       /* it asks that its prompt be kept for so long, as far as pins go */
+    api_mark mark;         /* up to there, and that is */
+    uint32_t pin_tokens;   /* of the prompt, when it has been found; 0: all */
     uint32_t n;            /* choices per prompt; they lie side by side in items */
     uint32_t best;         /* so many of them are told: those that the model found likeliest */
     uint32_t num_items;    /* prompts * n; 0: there is nothing to ask the engine for (Ollama) */
@@ -134,6 +145,7 @@ bool count_tokens_parse(api_request *r, api_error *err);
 bool responses_parse(api_request *r, api_error *err);
 bool ollama_chat_parse(api_request *r, api_error *err);
 bool ollama_generate_parse(api_request *r, api_error *err);
+bool pin_parse(api_request *r, api_error *err);
 
 /* Zeroed memory that lives as long as r; NULL and a 503 in err when there is none. */
 void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err);

@@ -537,6 +537,7 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     r->share = share;
     r->on_event = inbox_on_event;
     if (c->server->can_pin) r->pin_ns = c->request.pin_ns;
+    r->pin_tokens = c->request.pin_tokens;
     r->user = item;
     if (item->parser) {
         const output_formats *f = &c->server->output;
@@ -570,6 +571,8 @@ static void submit(call *c)
         c->parsed = false;
     else if (c->request.session.id)
         c->parsed = call_begin_turn(c);
+    else if (c->request.mark.inside && c->server->can_pin)
+        call_find_mark(c);
     for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
         if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
     engine_share_end(&share);
@@ -630,7 +633,8 @@ static void start_here(call *c, struct evbuffer *body, size_t len)
     if (c->request.room.values > len / BYTES_A_UNIT)
         turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
     uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
-    if (!turn_has(s, units) || c->request.session.id) { /* a turn of a session is encoded */
+    bool encodes = c->request.session.id || (c->request.mark.inside && s->can_pin);
+    if (!turn_has(s, units) || encodes) {
         give_to_worker(c, &s->workers[WORKER_PARSER], work_parse, on_submitted);
         return;
     }

@@ -43,6 +43,9 @@
     ROUTE("/abort_request",           ROUTE_POST,   handle_abort_request)                          \
     ROUTE("/open_session",            ROUTE_POST,   handle_open_session)                           \
     ROUTE("/close_session",           ROUTE_POST,   handle_close_session)                          \
+    ROUTE("/pin_prefix",              ROUTE_POST,   handle_pin_prefix)                             \
+    ROUTE("/unpin_prefix",            ROUTE_POST,   handle_unpin_prefix)                           \
+    ROUTE("/hicache/pin_prefix",      ROUTE_POST,   handle_pin_prefix)                             \
     ROUTE("/model_info",              ROUTE_GET,    handle_model_info)                             \
     ROUTE("/get_model_info",          ROUTE_GET,    handle_model_info)                             \
     ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \

@@ -114,9 +114,11 @@ static bool key_admit(server *s, struct evhttp_request *http, const struct route
     const api_keys *keys = s->params.api_keys;
     unsigned marks = route ? route->methods : 0;
     bool admin = false;
+    s->is_admin = false;
     s->owner = keys ? api_keys_owner(keys, evhttp_find_header(in, "Authorization"),
                                      evhttp_find_header(in, "x-api-key"), &admin)
                     : NULL;
+    s->is_admin = admin;
     bool wanted = !(marks & ROUTE_OPEN) && api_keys_wanted(keys);
     bool admin_wanted = marks & ROUTE_ADMIN && api_keys_has_admin(keys);
     if ((wanted || admin_wanted) && !s->owner) {

@@ -2,7 +2,7 @@
  *
  *     POST /v1/completions  /v1/chat/completions  /generate      (plain and SSE)
  *     POST /v1/responses  /v1/messages  /v1/messages/count_tokens  /api/chat  /api/generate
- *     POST /tokenize  /detokenize  /open_session  /close_session
+ *     POST /tokenize  /detokenize  /open_session  /close_session  /pin_prefix  /unpin_prefix
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
  *     GET, PUT, DELETE /hicache/storage-backend

@@ -114,6 +114,7 @@ struct server {
     uint64_t num_failed_requests; /* of these, answered with an error */
     access_record access;         /* of the request that is being looked at */
     const char *owner;            /* and whose key it has; NULL: nobody's */
+    bool is_admin;                /* an administrator's key */
     uint64_t passed_bytes;        /* of memory that requests took and gave back; see on_tick */
     bool trim_again;
 
@@ -208,6 +209,11 @@ bool call_begin_turn(call *c);
 void call_hear_turn(call *c, const call_item *item);
 /* What the session did; NULL where it is none, or memory is short. */
 json_t *json_session(const call *c);
+
+/* ---- pins.c ---- */
+/* Where a cache_control in the middle of the prompt stands in its ids. Before it is submitted; where it
+ * cannot be found all of the prompt is kept. Encodes. */
+void call_find_mark(call *c);
 
 /* ---- admin ---- */
 /* An object of the request's body, small and not counted; NULL and words. */

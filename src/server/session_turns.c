@@ -1,108 +1,15 @@
 /* session_turns.c - /open_session, /close_session, and a request that is a turn of a session.
  *
- * What the turn sends is encoded by itself and put behind the history's ids. Of a conversation it
- * sends the new messages alone. A template writes something between an answer and what follows it
- * (a line's end, and not the system prompt of an empty conversation), so what is new is rendered
- * behind a stand-in for the history, and taken from behind that one's end token:
- *
- *     history, as ids          ... the answer <|im_end|>
- *     the stand-in             <|im_start|>user\n0<|im_end|>\n<|im_start|>assistant\n1<|im_end|>
- *     what is new behind it    \n<|im_start|>tool\n...<|im_end|>\n<|im_start|>assistant\n
- *
- * Where the history does not end with an end token, or a template does something else with it, what
- * is new is rendered by itself. */
+ * What the turn sends is encoded by itself, a chat's new messages behind a stand-in for the history
+ * (prompt_ids.h), and put behind the history's ids. */
 #include "server/api_fields.h"
+#include "server/prompt_ids.h"
 #include "server/server_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is new ---- */
-
-static const char ASKED[] = "0 1 2", ANSWERED[] = "2 1 0";
-
-/* The end of `ids` behind its n-th `end`, 0: it has fewer. */
-static uint32_t behind(const token_buf *ids, rad_token end, uint32_t n)
-{
-    for (uint32_t i = 0; n && i < ids->len; i++)
-        if (ids->ids[i] == end && !--n) return i + 1;
-    return 0;
-}
-
-static uint32_t count(const token_buf *ids, rad_token id)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < ids->len; i++)
-        n += ids->ids[i] == id;
-    return n;
-}
-
-/* The same tokens before a[..at_a] and b[..at_b], the end token included. */
-static bool ends_alike(const token_buf *a, uint32_t at_a, const token_buf *b, uint32_t at_b)
-{
-    enum { ALIKE = 4 };
-    return at_a >= ALIKE && at_b >= ALIKE &&
-           !memcmp(a->ids + at_a - ALIKE, b->ids + at_b - ALIKE, ALIKE * sizeof *a->ids);
-}
-
-/* The stand-in before `messages`: its answer is a call where a tool's result comes next. */
-static bool put_stand_in(json_t *messages)
-{
-    const json_t *first = json_array_get(messages, 0);
-    const json_t *name = json_object_get(first, "name");
-    json_t *asked = json_pack("{s:s, s:s}", "role", "user", "content", ASKED);
-    json_t *answered = json_pack("{s:s, s:s}", "role", "assistant", "content", ANSWERED);
-    if (answered && json_in_says(json_object_get(first, "role"), "tool"))
-        json_object_set_new(answered, "tool_calls",
-                            json_pack("[{s:s, s:s, s:{s:s, s:{}}}]", "type", "function", "id",
-                                      "call_0", "function", "name",
-                                      json_is_string(name) ? json_string_value(name) : "tool",
-                                      "arguments"));
-    bool put = json_array_insert_new(messages, 0, answered) == 0;
-    return json_array_insert_new(messages, 0, asked) == 0 && put;
-}
-
-/* The conversation as an object, whichever form it has. */
-static json_t *conversation_of(const engine_request *q)
-{
-    if (q->chat_json) return json_loadb(q->chat_json, q->chat_json_len, 0, NULL);
-    json_t *messages = json_array();
-    for (uint32_t i = 0; i < q->num_messages; i++)
-        (void)json_array_append_new(messages,
-                                    json_pack("{s:s, s:s%}", "role", q->messages[i].role, "content",
-                                              q->messages[i].content, q->messages[i].content_len));
-    return json_pack("{s:o}", "messages", messages);
-}
-
-static bool encode_json(call *c, const json_t *talk, token_buf *out)
-{
-    char *text = json_dumps(talk, JSON_COMPACT);
-    const engine_request q = {.chat_json = text, .chat_json_len = text ? strlen(text) : 0};
-    bool done = text && engine_encode(c->server->engine, &q, out, NULL) == RAD_OK;
-    free(text);
-    return done;
-}
-
-/* What a template writes behind an answer that ended with `end`; false: it does not say. */
-static bool encode_behind(call *c, const engine_request *q, rad_token end, token_buf *out)
-{
-    token_buf before = {0}, all = {0};
-    json_t *talk = conversation_of(q);
-    json_t *messages = json_object_get(talk, "messages");
-    bool done = talk && put_stand_in(messages) && encode_json(c, talk, &all);
-    while (done && json_array_size(messages) > 2)
-        json_array_remove(messages, json_array_size(messages) - 1);
-    if (done) json_object_del(talk, "continue_final_message");
-    done = done && encode_json(c, talk, &before);
-    uint32_t ends = count(&before, end), at = behind(&all, end, ends);
-    done = done && at && ends_alike(&before, behind(&before, end, ends), &all, at);
-    for (uint32_t i = at; done && i < all.len; i++)
-        done = token_buf_push(out, all.ids[i]) == RAD_OK;
-    json_decref(talk);
-    token_buf_fini(&before);
-    token_buf_fini(&all);
-    return done && out->len;
-}
+/* ---- the turn ---- */
 
 /* What the turn adds to the history. A BOS in front of it would stand in the middle. */
 static bool encode_own(call *c, const engine_request *q, const token_buf *history, token_buf *own)
@@ -110,7 +17,9 @@ static bool encode_own(call *c, const engine_request *q, const token_buf *histor
     const tokenizer *tok = engine_tokenizer(c->server->engine);
     rad_token last = history->len ? history->ids[history->len - 1] : -1;
     bool ended = last >= 0 && tok && tokenizer_is_eog(tok, last);
-    if ((q->messages || q->chat_json) && ended && encode_behind(c, q, last, own)) return true;
+    if ((q->messages || q->chat_json) && ended &&
+        prompt_ids_behind(c->server->engine, q, &c->request.room, last, own))
+        return true;
     own->len = 0;
     for (uint32_t i = 0; i < q->num_ids; i++)
         if (token_buf_push(own, q->ids[i]))
@@ -120,8 +29,6 @@ static bool encode_own(call *c, const engine_request *q, const token_buf *histor
         memmove(own->ids, own->ids + 1, --own->len * sizeof *own->ids);
     return true;
 }
-
-/* ---- the turn ---- */
 
 /* The request's prompt becomes both. */
 static bool set_prompt(call *c, const token_buf *history, const token_buf *own)

@@ -85,6 +85,40 @@ def test_each_key_has_its_own_cache():
         check(cached(s, "ann-key") == 0 and cached(s, "bob-key") == 97)
 
 
+def test_pins_are_for_ones_own_prefixes():
+    def pin(s, key, path="/pin_prefix", want=200, **more):
+        response, told = ask(s, key, path, {"token_ids": PROMPT["prompt"], **more})
+        check(response.status == want, key, told)
+        return told.get("pinned_tokens")
+
+    file, server = with_keys("--admin-api-key", "root-key", "--max-total-tokens", "1024")
+    with file, server as s:
+        check(pin(s, "ann-key") == 0)  # nothing of it is cached
+        cached(s, "ann-key")
+        check(pin(s, "bob-key") == 0 and pin(s, "ann-key", ttl_seconds=60) == 98)
+        for i in range(12):  # others' prompts
+            ask(s, "bob-key", body={**PROMPT, "prompt": [1] + [3 + (k * i + k) % 500 for k in range(97)]})
+        check(cached(s, "ann-key") == 97)
+        check(pin(s, "ann-key", "/unpin_prefix") == 98)
+        check(pin(s, "ann-key", "/hicache/pin_prefix", ttl_seconds=0) == 98)
+        check(pin(s, "ann-key", ttl_seconds=-1, want=400) is None)
+        check(pin(s, "ann-key", text="both", want=400) is None)
+    file, server = with_keys("--admin-api-key", "root-key", "--shared-cache")
+    with file, server as s:
+        cached(s, "ann-key")
+        check(pin(s, "ann-key", want=403) is None and pin(s, "root-key") == 98)
+    with Server(STORIES, "--dtype", "f32", "--max-pinned-tokens", "0") as s:
+        told = s.ask("/pin_prefix", {"text": "Once"}, 400)
+        check("max_pinned_tokens" in told["error"]["message"], told)
+    with Server(STORIES, "--dtype", "f32") as s:
+        s.ask("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1})
+        told = s.ask("/pin_prefix", {"text": "Once upon a time, then"})
+        check(1 < told["pinned_tokens"] < told["tokens"] and told["ttl_seconds"] == 300, told)
+        check(s.figures()["pinned_tokens"] == told["pinned_tokens"])
+        s.ask("/unpin_prefix", {"text": "Once upon a time, then"})
+        check(s.figures()["pinned_tokens"] == 0)
+
+
 def test_only_administration_is_kept():
     with Server(STORIES, "--dtype", "f32", "--admin-api-key", "root-key") as s:
         check(ask(s, None)[0].status == 200 and ask(s, "other")[0].status == 200)

@@ -146,7 +146,7 @@ def test_what_is_sent_reaches_the_template():
         use = d.ask("/v1/messages", {**history, "max_tokens": 20})["usage"]
         # the very same prompt; and what it computed it asked to be kept
         check(use["cache_read_input_tokens"] == want - 1, use, want)
-        check(use["cache_creation_input_tokens"] == 1 and use["input_tokens"] == 0, use)
+        check(use["cache_creation_input_tokens"] == 0 and use["input_tokens"] == 1, use)
 
 
 def test_tools():
@@ -242,11 +242,37 @@ def test_what_asks_to_be_kept_is_pinned():
             check(d.figures()["pinned_tokens"] == 0, d.figures())
             use = d.ask("/v1/messages", body("hi", system=[{
                 "type": "text", "text": "s", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]))["usage"]
-            check(use["cache_creation_input_tokens"] > 0 and use["input_tokens"] == 0, use, plain)
+            told = use["cache_creation_input_tokens"]
+            check(told > 0 and (use["input_tokens"] > 0) == (most > 0), use, plain)
             pinned = d.figures()["pinned_tokens"]
-            check((pinned > 0) == (most > 0), pinned, most)
+            check(pinned == (told + use["cache_read_input_tokens"] if most else 0), pinned, most)
             d.chat("something else", prompt_cache_key="k")
             check((d.figures()["pinned_tokens"] > pinned) == (most > 0), d.figures())
+
+
+def test_a_marker_pins_what_stands_before_it():
+    mark = {"cache_control": {"type": "ephemeral"}}
+    words, more = "w" * 40, "m" * 60
+
+    def texts(at):
+        return [{"type": "text", "text": words, **(mark if at == 0 else {})},
+                {"type": "text", "text": more, **(mark if at == 1 else {})}]
+
+    tool = {"name": "look", "description": words, "input_schema": {"type": "object"}}
+    for name, fields in (("system", {"system": texts(0)}),
+                         ("message", {"messages": [{"role": "user", "content": texts(0)}]}),
+                         ("earlier", {"messages": [{"role": "user", "content": texts(1)},
+                                                   {"role": "assistant", "content": more},
+                                                   {"role": "user", "content": more}]}),
+                         ("tool", {"tools": [{**tool, **mark}, {**tool, "name": "other"}]})):
+        with Double(SCRIPT, "--served-model-name", "*", template=TEMPLATE) as d:
+            use = d.ask("/v1/messages", body("hi", **fields))["usage"]
+            pinned = d.figures()["pinned_tokens"]
+            # what was asked to be kept is told, and what comes behind it is not kept
+            check(use["cache_creation_input_tokens"] == pinned > len(words), name, use, pinned)
+            check(use["input_tokens"] > (len(more) if name != "tool" else 40), name, use)
+            again = d.ask("/v1/messages", body("hi", **fields))["usage"]
+            check(again["cache_creation_input_tokens"] == 0, name, again)
 
 
 def test_thoughts():
