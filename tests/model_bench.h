@@ -13,6 +13,7 @@ typedef struct bench {
     runner *model;
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
+    rad_token_to_kv_pool *window; /* of layers whose K/V are of another shape: in the same slots */
     /* Of a model with recurrent layers: the state behind what each row holds, a second one that it
      * may go to, and what the next run is to save. */
     rad_state_pool *states;
@@ -48,8 +49,12 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
-    CHECK_OK(
-        runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, num_pages, page_size, &b.kv, NULL));
+    const bool apart = runner_layers_differ(&b.model->info);
+    CHECK_OK(runner_create_pool(b.model, NULL, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS,
+                                num_pages, page_size, &b.kv, NULL));
+    if (apart)
+        CHECK_OK(runner_create_pool(b.model, NULL, RUNNER_WINDOW_LAYERS, num_pages, page_size,
+                                    &b.window, NULL));
 
     CHECK_OK(runner_create_state_pool(b.model, NULL, BENCH_STATES, &b.states, NULL));
     for (rad_row row = 1; b.states && row <= BENCH_ROWS; row++) {
@@ -77,6 +82,7 @@ static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_
 static inline void bench_destroy(bench *b)
 {
     rad_token_to_kv_pool_destroy(b->kv);
+    rad_token_to_kv_pool_destroy(b->window);
     rad_state_pool_destroy(b->states);
     runner_destroy(b->model);
     rad_req_to_token_pool_destroy(b->rows);
@@ -136,6 +142,9 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
                                  .pools = &pool,
                                  .req_to_token_pool = b->rows,
                                  .token_to_kv_pool = b->kv,
+                                 .window_rows = b->window ? b->rows : NULL,
+                                 .window_kv_pool = b->window,
+                                 .window_out_cache_loc = b->window ? loc : NULL,
                                  .state_pool = b->states,
                                  .state_in = state_in,
                                  .state_out = state_out,

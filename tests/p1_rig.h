@@ -44,7 +44,8 @@ typedef struct witness {
 
     rad_req_to_token_pool *rows; /* of the cold runs */
     rad_token_to_kv_pool *kv;
-    rad_state_pool *states; /* NULL: the model has no recurrent layers */
+    rad_token_to_kv_pool *window; /* of layers whose K/V are of another shape, in the same slots */
+    rad_state_pool *states;       /* NULL: the model has no recurrent layers */
 
     uint32_t (*make_prompt)(rad_token *ids); /* at most CONTEXT - MOST_NEW - 1 tokens */
     void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
@@ -129,6 +130,9 @@ static inline void check_cold(history *h)
                                  .pools = pooled ? &pool : NULL,
                                  .req_to_token_pool = w.rows,
                                  .token_to_kv_pool = w.kv,
+                                 .window_rows = w.window ? w.rows : NULL,
+                                 .window_kv_pool = w.window,
+                                 .window_out_cache_loc = w.window ? loc : NULL,
                                  .state_pool = w.states,
                                  .state_in = w.states ? &(rad_state){0} : NULL,
                                  .state_out = w.states ? &(rad_state){1} : NULL};
@@ -271,7 +275,12 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = CONTEXT};
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w.rows, NULL));
-    CHECK_OK(runner_create_pool(w.model, NULL, RUNNER_ALL_LAYERS, CONTEXT, 1, &w.kv, NULL));
+    const bool apart = runner_layers_differ(&w.model->info);
+    CHECK_OK(runner_create_pool(w.model, NULL, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS,
+                                CONTEXT, 1, &w.kv, NULL));
+    if (apart)
+        CHECK_OK(
+            runner_create_pool(w.model, NULL, RUNNER_WINDOW_LAYERS, CONTEXT, 1, &w.window, NULL));
     CHECK_OK(runner_create_state_pool(w.model, NULL, 1, &w.states, NULL));
     rad_state state;
     if (w.states) CHECK_OK(rad_state_alloc(w.states, &state));
@@ -287,6 +296,7 @@ static inline void witness_end(void)
 {
     rad_req_to_token_pool_destroy(w.rows);
     rad_token_to_kv_pool_destroy(w.kv);
+    rad_token_to_kv_pool_destroy(w.window);
     rad_state_pool_destroy(w.states);
     runner_destroy(w.model);
 }
@@ -360,9 +370,8 @@ static const tiny_model p1_qwen3 = {.arch = "qwen3",
 #define P1_SMALL                                                                                   \
     .vocab = 200, .dim = 64, .ffn = 64, .head_dim = 16, .v_head_dim = 16, .rope_dim = 16,          \
     .context = CONTEXT
-#define P1_HEADS .heads = 4, .kv_heads = 2
-#define P1_STATE                                                                                   \
-    .taps = 4, .state_heads = 4, .state_groups = 2, .state_key = 16, .state_value = 16
+#define P1_HEADS   .heads = 4, .kv_heads = 2
+#define P1_STATE   .taps = 4, .state_heads = 4, .state_groups = 2, .state_key = 16, .state_value = 16
 #define P1_EXPERTS .experts = 6, .used = 2, .expert_ffn = 64
 
 /* With layers that keep a state: delta rule, Mamba 2, short convolutions; then with experts, and
@@ -414,7 +423,8 @@ static const tiny_model p1_moe = {.arch = "qwen3moe",
                                   .expert_ffn = 64};
 
 /* Whose layers, all or some, see 40 or 70 tokens: Mistral, phi3, gemma2, gemma3, gpt-oss
- * with its sinks and experts, OLMo 3. */
+ * with its sinks and experts, OLMo 3, gemma4 whose windows have wider heads and whose last layers
+ * have no K/V. */
 static const tiny_model p1_windowed[] = {{.arch = "llama",
                                           .vocab = 300,
                                           .layers = 2,
@@ -496,7 +506,21 @@ static const tiny_model p1_windowed[] = {{.arch = "llama",
                                           .v_head_dim = 16,
                                           .rope_dim = 16,
                                           .window = 70,
-                                          .context = CONTEXT}};
+                                          .context = CONTEXT},
+                                         {.arch = "gemma4",
+                                          P1_SMALL,
+                                          P1_HEADS,
+                                          P1_EXPERTS,
+                                          .layers = 6,
+                                          .window = 40,
+                                          .window_head_dim = 32,
+                                          .window_kv_heads = 1,
+                                          .shared_kv = 3,
+                                          .layer_embd = 16,
+                                          .v_is_k = true,
+                                          .output_scale = true,
+                                          .expert_scales = true,
+                                          .tied = true}};
 
 /* One latent row a token (MLA), experts in groups and one that all use. */
 static const tiny_model p1_latent = {.arch = "deepseek2",

@@ -121,12 +121,13 @@ static void micro_init(micro *m, const char *arch, const change *c)
     if (!strcmp(arch, "lfm2")) put_kv(m, "shortconv.l_cache", 3, 0);
     static const char *const extra[] = {
         "rope.scaling.type", "expert_count", "attention.causal", "attention.sliding_window",
-        "residual_scale", "nextn_predict_layers",
+        "residual_scale", "nextn_predict_layers", "attention.shared_kv_layers",
+        "attention.key_length_swa", "embedding_length_per_layer_input",
         /* floats */
         "rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor",
         "rope.scaling.yarn_log_multiplier", "attention.clamp_kqv", "attn_logit_softcapping"};
     for (size_t i = 0; i < sizeof extra / sizeof extra[0]; i++)
-        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i >= 6);
+        if (c->key && !strcmp(c->key, extra[i])) put_kv(m, extra[i], 0, i >= 9);
     if (c->tokens) {
         gguf_put_kv_arr(&m->b, "tokenizer.ggml.tokens", GGUF_STR, c->tokens);
         for (uint32_t i = 0; i < c->tokens; i++)
@@ -252,6 +253,34 @@ TEST(recurrent_layers_that_make_no_sense_are_refused)
                                    .value = 0,
                                    .want = RAD_E_UNSUPPORTED,
                                    .words = {"no layer of 2 has attention", "lfm2"}});
+}
+
+TEST(layers_that_differ_and_make_no_sense_are_refused)
+{
+    static const change changes[] = {
+        {.key = "attention.shared_kv_layers",
+         .value = LAYERS,
+         .want = RAD_E_FORMAT,
+         .words = {"gemma4.attention.shared_kv_layers", "expected"}},
+        {.key = "attention.key_length_swa",
+         .value = 1 << 20,
+         .want = RAD_E_FORMAT,
+         .words = {"gemma4.attention.key_length_swa", "expected"}},
+        {.key = "attention.value_length",
+         .value = 4,
+         .want = RAD_E_UNSUPPORTED,
+         .words = {"heads of 8 and 4", "gemma4"}},
+        {.key = "embedding_length_per_layer_input",
+         .value = 1 << 20,
+         .want = RAD_E_FORMAT,
+         .words = {"embedding_length_per_layer_input", "expected"}},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
+        check_change("gemma4", &changes[i]);
+    check_change("llama", &(change){.key = "attention.shared_kv_layers",
+                                    .value = 1,
+                                    .want = RAD_E_UNSUPPORTED,
+                                    .words = {"llama.attention.shared_kv_layers = 1"}});
 }
 
 /* Those of a head that predicts further tokens: here the second of two layers. */

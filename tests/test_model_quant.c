@@ -333,7 +333,7 @@ TEST(mixed_types_take_no_more_memory_than_in_the_file)
         CHECK(held == weights.matrices_bytes); /* the block they all lie in */
         CHECKF(held <= wanted, "%llu bytes instead of %llu\n", (unsigned long long)held,
                (unsigned long long)wanted);
-        CHECK(weights.token_embd_type == gguf_find_tensor(file, "token_embd.weight")->type);
+        CHECK(weights.token_embd.type == gguf_find_tensor(file, "token_embd.weight")->type);
         model_weights_fini(&env, &weights);
         gguf_close(file);
         tiny_model_fini(&w);

@@ -16,11 +16,11 @@ enum { SHAPES = 160 };
 enum { MOST_TOKENS = 200 };
 
 static const char *const archs[] = {
-    "llama",         "qwen2",        "qwen3",      "phi3",          "gemma2",    "gemma3",
-    "granite",       "granitemoe",   "mistral3",   "olmo2",         "qwen3vl",   "smollm3",
-    "llama-moe",     "olmoe",        "qwen2moe",   "qwen3moe",      "gpt-oss",   "deepseek2",
-    "granitehybrid", "lfm2",         "lfm2moe",    "qwen35",        "qwen35moe", "bailingmoe2",
-    "ernie4_5",      "ernie4_5-moe", "nemotron_h", "nemotron_h_moe"};
+    "llama",       "qwen2",         "qwen3",        "phi3",       "gemma2",        "gemma3",
+    "granite",     "granitemoe",    "mistral3",     "olmo2",      "qwen3vl",       "smollm3",
+    "gemma4",      "llama-moe",     "olmoe",        "qwen2moe",   "qwen3moe",      "gpt-oss",
+    "deepseek2",   "granitehybrid", "lfm2",         "lfm2moe",    "qwen35",        "qwen35moe",
+    "bailingmoe2", "ernie4_5",      "ernie4_5-moe", "nemotron_h", "nemotron_h_moe"};
 enum { ARCHS = sizeof archs / sizeof archs[0] };
 static double worst[ARCHS][2]; /* by dtype */
 static uint32_t num_compared;  /* of those with experts */
@@ -121,6 +121,21 @@ static void make_recurrent(tiny_model *s, uint64_t *state)
     s->state_value = between(state, 1, 3) * (maybe(state) ? 32 : 11);
 }
 
+static void make_gemma4(tiny_model *s, uint64_t *state)
+{
+    s->v_head_dim = s->head_dim;
+    s->layers = between(state, 3, 7);
+    s->window = between(state, 1, MOST_TOKENS + 20);
+    s->shared_kv = between(state, 0, s->layers - 3);
+    if (maybe(state)) s->window_head_dim = between(state, 2, 40);
+    if (maybe(state)) s->window_kv_heads = maybe(state) ? 1 : s->heads;
+    if (maybe(state)) s->layer_embd = maybe(state) ? 32 : between(state, 20, 50);
+    if (maybe(state)) s->final_cap = (float)between(state, 1, 40) / 4;
+    s->v_is_k = maybe(state), s->output_scale = maybe(state);
+    s->pairs = s->experts && maybe(state), s->expert_scales = s->experts && maybe(state);
+    s->dense = 0;
+}
+
 static tiny_model random_shape(uint64_t *state)
 {
     tiny_model s = {.arch = archs[test_random(state) % ARCHS],
@@ -150,8 +165,9 @@ static tiny_model random_shape(uint64_t *state)
     if (mixtral ||
         tiny_is(&s, "granitemoe olmoe qwen2moe qwen3moe gpt-oss deepseek2 lfm2moe qwen35moe "
                     "bailingmoe2 ernie4_5-moe nemotron_h_moe") ||
-        (tiny_is(&s, "granitehybrid") && maybe(state)))
+        (tiny_is(&s, "granitehybrid gemma4") && maybe(state)))
         add_experts(&s, state);
+    if (tiny_is(&s, "gemma4")) make_gemma4(&s, state);
     if (tiny_is(&s, "qwen35moe") && s.expert_ffn && !s.dense) s.no_ffn = maybe(state);
     if (tiny_is(&s, "granite granitemoe granitehybrid")) {
         s.logit_scale = (float)between(state, 1, 32) / 4;
@@ -165,10 +181,11 @@ static tiny_model random_shape(uint64_t *state)
         if (s.rope_type && !strcmp(s.rope_type, "yarn")) s.log_multiplier = 0.8f;
     }
     if (tiny_is(&s, "deepseek2")) make_latent(&s, state);
-    if (tiny_is(&s, "gemma2 gemma3 olmo2")) {
+    if (tiny_is(&s, "gemma2 gemma3 gemma4 olmo2")) {
         /* A post-norm of a vector that is nearly nothing makes much of its rounding: the sums
          * behind it need some terms. */
-        s.dim += 14, s.ffn += 20, s.v_head_dim += 8;
+        s.dim += 14, s.ffn += 20;
+        if (!tiny_is(&s, "gemma4")) s.v_head_dim += 8;
     }
     if (tiny_is(&s, "gemma2")) {
         if (maybe(state)) s.attn_cap = (float)between(state, 1, 40) / 8;
@@ -341,12 +358,17 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
         if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe nemotron_h nemotron_h_moe"))
             m.taps = 3, m.attention = 2;
         if (tiny_one_block(&m)) m.layers = 3, m.expert_ffn = 12;
+        if (tiny_is(&m, "gemma4")) {
+            m.layers = 4, m.shared_kv = 1, m.v_head_dim = m.head_dim, m.longrope = false;
+            m.window = 5, m.window_head_dim = 6, m.layer_embd = 5, m.output_scale = true;
+            m.v_is_k = m.expert_scales = m.pairs = true;
+        }
         if (tiny_is(&m, "qwen35 qwen35moe")) m.v_head_dim = m.head_dim;
         if (tiny_is(&m, "granitehybrid qwen35 qwen35moe nemotron_h nemotron_h_moe"))
             m.state_heads = 2, m.state_groups = 1, m.state_key = 5, m.state_value = 3;
-        if (tiny_is(&m,
-                    "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
-                    "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe nemotron_h_moe")) {
+        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
+                        "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe nemotron_h_moe "
+                        "gemma4")) {
             m.experts = 3, m.used = 2;
             if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = 5;
             if (tiny_is(&m, "deepseek2")) {
@@ -363,6 +385,48 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
         gguf_close(file);
         tiny_model_fini(&w);
     }
+}
+
+/* Where layers with a window have other heads, no pool is made for all, and no batch goes without
+ * the second one. */
+TEST(heads_of_two_shapes_lie_apart)
+{
+    uint64_t state = 3;
+    tiny_writer w;
+    const tiny_model m = {.arch = "gemma4",
+                          .vocab = 20,
+                          .layers = 6,
+                          .dim = 32,
+                          .ffn = 32,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .head_dim = 16,
+                          .v_head_dim = 16,
+                          .rope_dim = 16,
+                          .context = 64,
+                          .window = 10,
+                          .window_head_dim = 8,
+                          .window_kv_heads = 4,
+                          .shared_kv = 1};
+    gguf_file *file;
+    rad_error err = {0};
+    rad_token_to_kv_pool *pool = NULL;
+    tiny_model_write(&w, &m, &state);
+    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+    bench b = bench_create(file, RAD_F32, 1, NULL, 1);
+    const runner_info *info = &b.model->info;
+    CHECK(info->num_layers == 5 && info->window_layers == 4 && runner_layers_differ(info));
+    CHECK(info->full_token_bytes == 2 * 2 * 16 * sizeof(float));
+    CHECK(info->window_token_bytes == 4 * 2 * 4 * 8 * sizeof(float));
+    CHECK(runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, 8, 1, &pool, &err) ==
+          RAD_E_UNSUPPORTED);
+    CHECKF(!pool && strstr(err.text, "heads of 8 and others of 16"), "%s\n", err.text);
+    const forward_batch batch = {.req_to_token_pool = b.rows, .token_to_kv_pool = b.kv};
+    CHECK(runner_forward(b.model, &batch, NULL, &err) == RAD_E_INVAL);
+    CHECKF(strstr(err.text, "the window KV pool is missing"), "%s\n", err.text);
+    bench_destroy(&b);
+    gguf_close(file);
+    tiny_model_fini(&w);
 }
 
 /* The reference once had no room for a q_norm wider than every other row. */

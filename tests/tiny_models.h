@@ -56,8 +56,13 @@ typedef struct tiny_model {
     bool arrays;        /* heads and widths as arrays, widths that differ */
     bool rope_freqs;    /* a tensor of divisors */
     bool longrope;      /* two of them */
-    bool quantised;     /* matrices in quantised types that differ within a layer */
-    bool with_vocab;    /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    /* gemma4, where two of three layers slide: their heads' width (0: as the others') and KV heads,
+     * layers without K/V of their own, widths of second embeddings; the full ones have no attn_v;
+     * a number for each layer's output; gates and ups in one tensor; a number for each expert. */
+    uint32_t window_head_dim, window_kv_heads, shared_kv, layer_embd;
+    bool v_is_k, output_scale, pairs, expert_scales;
+    bool quantised;  /* matrices in quantised types that differ within a layer */
+    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
@@ -111,6 +116,21 @@ static inline void tiny_bool(tiny_writer *w, const char *name, bool value)
 {
     gguf_put_key(&w->b, tiny_key(w, name), GGUF_BOOL);
     gguf_put(&w->b, &(uint8_t){value}, 1);
+}
+
+static inline bool tiny_slides(const tiny_model *m, uint32_t layer)
+{
+    return tiny_is(m, "gemma4") && layer % 3 != 2;
+}
+
+static inline uint32_t tiny_head_dim(const tiny_model *m, uint32_t layer)
+{
+    return m->window_head_dim && tiny_slides(m, layer) ? m->window_head_dim : m->head_dim;
+}
+
+static inline uint32_t tiny_kv_heads(const tiny_model *m, uint32_t layer)
+{
+    return m->window_kv_heads && tiny_slides(m, layer) ? m->window_kv_heads : m->kv_heads;
 }
 
 /* Nemotron's layers are one block each: Mamba, feed-forward, attention, and so on. */
@@ -251,14 +271,20 @@ static inline void tiny_keys(tiny_writer *w)
                                     ? 0
                                     : (int32_t)m->kv_heads},
                      4);
+    } else if (m->window_kv_heads) {
+        gguf_put_kv_arr(&w->b, tiny_key(w, "attention.head_count_kv"), GGUF_I32, m->layers);
+        for (uint32_t l = 0; l < m->layers; l++)
+            gguf_put(&w->b, &(int32_t){(int32_t)tiny_kv_heads(m, l)}, 4);
     } else {
         tiny_layers_u32(w, "attention.head_count_kv", m->kv_heads, 0);
     }
     tiny_u32(w, "attention.key_length", m->head_dim);
     tiny_u32(w, "attention.value_length", m->v_head_dim);
     tiny_u32(w, "rope.dimension_count", m->rope_dim);
-    /* The delta rule norms what may be next to nothing: a small number makes much of rounding. */
-    tiny_f32(w, "attention.layer_norm_rms_epsilon", tiny_is(m, "qwen35 qwen35moe") ? 1e-3f : 1e-5f);
+    /* The delta rule norms what may be next to nothing, as do Gemma 4's layers what they add of a
+     * second embedding: a small number makes much of rounding. */
+    tiny_f32(w, "attention.layer_norm_rms_epsilon",
+             tiny_is(m, "qwen35 qwen35moe gemma4") ? 1e-3f : 1e-5f);
     if (m->window) tiny_u32(w, "attention.sliding_window", m->window);
     if (m->rope_type) gguf_put_kv_str(&w->b, tiny_key(w, "rope.scaling.type"), m->rope_type);
     tiny_f32(w, "rope.scaling.factor", m->rope_factor);
@@ -275,28 +301,34 @@ static inline void tiny_keys(tiny_writer *w)
     const struct {
         const char *name;
         uint32_t value;
-    } experts[] = {{"expert_count", m->experts},
-                   {"expert_used_count", m->used},
-                   {"expert_feed_forward_length", m->expert_ffn},
-                   {"expert_shared_feed_forward_length", m->shared_ffn},
-                   {"leading_dense_block_count", m->dense},
-                   {"expert_gating_func", m->gating},
-                   {"expert_group_count", m->groups},
-                   {"expert_group_used_count", m->groups_used},
-                   {"expert_shared_count", m->shared_experts},
-                   {"attention.q_lora_rank", m->q_rank},
-                   {"attention.kv_lora_rank", m->kv_rank},
-                   {"attention.key_length_mla", m->kv_rank ? m->key : 0},
-                   {"attention.value_length_mla", m->kv_rank ? m->value : 0},
-                   {"interleave_moe_layer_step", m->moe_step},
-                   {"shortconv.l_cache", tiny_is(m, "lfm2 lfm2moe") ? m->taps : 0},
-                   {"ssm.conv_kernel", m->state_heads ? m->taps : 0},
-                   {"ssm.time_step_rank", m->state_heads},
-                   {"ssm.group_count", m->state_groups},
-                   {"ssm.state_size", m->state_key},
-                   {"ssm.inner_size", m->state_heads * m->state_value},
-                   {"full_attention_interval",
-                    tiny_is(m, "qwen35 qwen35moe") && m->attention != 4 ? m->attention : 0}};
+    } experts[] = {
+        {"expert_count", m->experts},
+        {"expert_used_count", m->used},
+        {"expert_feed_forward_length", m->expert_ffn},
+        {"expert_shared_feed_forward_length", m->shared_ffn},
+        {"leading_dense_block_count", m->dense},
+        {"expert_gating_func", m->gating},
+        {"expert_group_count", m->groups},
+        {"expert_group_used_count", m->groups_used},
+        {"expert_shared_count", m->shared_experts},
+        {"attention.q_lora_rank", m->q_rank},
+        {"attention.kv_lora_rank", m->kv_rank},
+        {"attention.key_length_mla", m->kv_rank ? m->key : 0},
+        {"attention.value_length_mla", m->kv_rank ? m->value : 0},
+        {"interleave_moe_layer_step", m->moe_step},
+        {"attention.key_length_swa", m->window_head_dim},
+        {"attention.value_length_swa", m->window_head_dim},
+        {"rope.dimension_count_swa", m->window_head_dim > 3 ? m->window_head_dim / 4 * 2 : 0},
+        {"attention.shared_kv_layers", m->shared_kv},
+        {"embedding_length_per_layer_input", m->layer_embd},
+        {"shortconv.l_cache", tiny_is(m, "lfm2 lfm2moe") ? m->taps : 0},
+        {"ssm.conv_kernel", m->state_heads ? m->taps : 0},
+        {"ssm.time_step_rank", m->state_heads},
+        {"ssm.group_count", m->state_groups},
+        {"ssm.state_size", m->state_key},
+        {"ssm.inner_size", m->state_heads * m->state_value},
+        {"full_attention_interval",
+         tiny_is(m, "qwen35 qwen35moe") && m->attention != 4 ? m->attention : 0}};
     for (size_t i = 0; i < RAD_COUNT(experts); i++)
         if (experts[i].value) tiny_u32(w, experts[i].name, experts[i].value);
     if (m->normed) tiny_bool(w, "expert_weights_norm", m->normed > 0);
@@ -308,6 +340,12 @@ static inline void tiny_keys(tiny_writer *w)
     tiny_f32(w, "rope.scaling.yarn_log_multiplier", m->log_multiplier);
     if (m->no_rope) tiny_bool(w, "rope.scaling.finetuned", false);
     if (m->pattern == 1) tiny_u32(w, "attention.sliding_window_pattern", 3);
+    if (tiny_is(m, "gemma4")) {
+        gguf_put_kv_arr(&w->b, tiny_key(w, "attention.sliding_window_pattern"), GGUF_BOOL,
+                        m->layers);
+        for (uint32_t l = 0; l < m->layers; l++)
+            gguf_put(&w->b, &(uint8_t){tiny_slides(m, l)}, 1);
+    }
     if (m->pattern == 2) {
         gguf_put_kv_arr(&w->b, tiny_key(w, "attention.sliding_window_pattern"), GGUF_BOOL,
                         m->layers);
@@ -370,10 +408,18 @@ static inline void tiny_experts(tiny_writer *w, uint32_t l)
         (m->gating == 2 && tiny_is(m, "deepseek2 lfm2moe bailingmoe2"))) /* DeepSeek-V3 */
         tiny_tensor(w, "blk.%u.exp_probs_b.bias", l, m->experts, 0, 0);
     w->plain = false;
+    if (tiny_is(m, "gemma4")) {
+        tiny_tensor(w, "blk.%u.ffn_gate_inp.scale", l, m->dim, 0, sqrtf((float)m->dim));
+        tiny_tensor(w, "blk.%u.post_ffw_norm_1.weight", l, m->dim, 0, 1);
+        tiny_tensor(w, "blk.%u.pre_ffw_norm_2.weight", l, m->dim, 0, 1);
+        tiny_tensor(w, "blk.%u.post_ffw_norm_2.weight", l, m->dim, 0, 1);
+        if (m->expert_scales) tiny_tensor(w, "blk.%u.ffn_down_exps.scale", l, m->experts, 0, 1);
+    }
     w->many = m->experts;
     const bool gates = !tiny_one_block(m);
-    if (gates) tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
-    tiny_tensor(w, "blk.%u.ffn_up_exps.weight", l, m->dim, ffn, 0);
+    if (m->pairs) tiny_tensor(w, "blk.%u.ffn_gate_up_exps.weight", l, m->dim, 2 * ffn, 0);
+    if (gates && !m->pairs) tiny_tensor(w, "blk.%u.ffn_gate_exps.weight", l, m->dim, ffn, 0);
+    if (!m->pairs) tiny_tensor(w, "blk.%u.ffn_up_exps.weight", l, m->dim, ffn, 0);
     tiny_tensor(w, "blk.%u.ffn_down_exps.weight", l, ffn, m->dim, 0);
     w->many = 0;
     if (tiny_is(m, "qwen2moe qwen35moe"))
@@ -434,8 +480,10 @@ static inline void tiny_state_layer(tiny_writer *w, uint32_t l)
 static inline void tiny_attention(tiny_writer *w, uint32_t l)
 {
     const tiny_model *m = w->m;
-    uint32_t q = m->heads * m->head_dim, k = m->kv_heads * m->head_dim,
-             v = m->kv_heads * m->v_head_dim;
+    const uint32_t width = tiny_head_dim(m, l), kv = tiny_kv_heads(m, l);
+    const uint32_t v_width = tiny_slides(m, l) ? width : m->v_head_dim;
+    const bool own = l < m->layers - m->shared_kv;
+    uint32_t q = m->heads * width, k = kv * width, v = kv * v_width;
     if (m->kv_rank) {
         tiny_latent(w, l);
     } else if (tiny_is(m, "phi3 bailingmoe2")) {
@@ -443,23 +491,27 @@ static inline void tiny_attention(tiny_writer *w, uint32_t l)
     } else {
         tiny_tensor(w, "blk.%u.attn_q.weight", l, m->dim,
                     tiny_is(m, "qwen35 qwen35moe") ? 2 * q : q, 0);
-        tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
-        tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
+        if (own) tiny_tensor(w, "blk.%u.attn_k.weight", l, m->dim, k, 0);
+        if (own && (!m->v_is_k || tiny_slides(m, l)))
+            tiny_tensor(w, "blk.%u.attn_v.weight", l, m->dim, v, 0);
     }
     if (tiny_is(m, "qwen2 qwen2moe gpt-oss")) {
         tiny_tensor(w, "blk.%u.attn_q.bias", l, q, 0, 0);
         tiny_tensor(w, "blk.%u.attn_k.bias", l, k, 0, 0);
         tiny_tensor(w, "blk.%u.attn_v.bias", l, v, 0, 0);
     }
-    const bool of_heads = tiny_is(
-                   m, "qwen3 qwen3vl qwen3moe gemma3 qwen35 qwen35moe lfm2 lfm2moe bailingmoe2"),
+    const bool of_heads =
+                   tiny_is(m, "qwen3 qwen3vl qwen3moe gemma3 gemma4 qwen35 qwen35moe lfm2 lfm2moe "
+                              "bailingmoe2"),
                of_rows = tiny_is(m, "olmo2 olmoe");
     if (of_heads || of_rows) {
-        tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : m->head_dim, 0, 1);
-        tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : m->head_dim, 0, 1);
+        /* Gemma 4 does not scale scores: its queries are small instead. */
+        tiny_tensor(w, "blk.%u.attn_q_norm.weight", l, of_rows ? q : width, 0,
+                    tiny_is(m, "gemma4") ? 0.3f : 1);
+        if (own) tiny_tensor(w, "blk.%u.attn_k_norm.weight", l, of_rows ? k : width, 0, 1);
     }
-    tiny_tensor(w, "blk.%u.attn_output.weight", l,
-                m->heads * (m->kv_rank ? m->value : m->v_head_dim), m->dim, 0);
+    tiny_tensor(w, "blk.%u.attn_output.weight", l, m->heads * (m->kv_rank ? m->value : v_width),
+                m->dim, 0);
 }
 
 static inline void tiny_layer(tiny_writer *w, uint32_t l)
@@ -467,7 +519,7 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     const tiny_model *m = w->m;
     const uint32_t ffn = tiny_one_block(m) ? m->ffn : tiny_ffn(m, l);
     const bool phi3 = tiny_is(m, "phi3"), pre_norms = !tiny_is(m, "olmo2"),
-               post_norms = tiny_is(m, "gemma2 gemma3 olmo2");
+               post_norms = tiny_is(m, "gemma2 gemma3 gemma4 olmo2");
     if (pre_norms) tiny_tensor(w, "blk.%u.attn_norm.weight", l, m->dim, 0, 1);
     if (tiny_recurrent(m, l))
         tiny_state_layer(w, l);
@@ -483,15 +535,22 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     if (late) tiny_tensor(w, "blk.%u.post_attention_norm.weight", l, m->dim, 0, 1); /* ffn_norm */
     if (pre_norms && !late && !tiny_one_block(m))
         tiny_tensor(w, "blk.%u.ffn_norm.weight", l, m->dim, 0, 1);
-    if (m->experts && l >= m->dense && (!m->moe_step || (l + 1) % m->moe_step == 0)) {
-        tiny_experts(w, l);
-    } else {
+    const bool experts = m->experts && l >= m->dense &&
+                         (!m->moe_step || (l + 1) % m->moe_step == 0);
+    if (experts) tiny_experts(w, l);
+    if (!experts || tiny_is(m, "gemma4")) {
         if (!phi3 && !tiny_one_block(m))
             tiny_tensor(w, "blk.%u.ffn_gate.weight", l, m->dim, ffn, 0);
         tiny_tensor(w, "blk.%u.ffn_up.weight", l, m->dim, ffn * (phi3 ? 2 : 1), 0);
         tiny_tensor(w, "blk.%u.ffn_down.weight", l, ffn, m->dim, 0);
     }
     if (post_norms) tiny_tensor(w, "blk.%u.post_ffw_norm.weight", l, m->dim, 0, 1);
+    if (m->layer_embd) {
+        tiny_tensor(w, "blk.%u.inp_gate.weight", l, m->dim, m->layer_embd, 0);
+        tiny_tensor(w, "blk.%u.proj.weight", l, m->layer_embd, m->dim, 0);
+        tiny_tensor(w, "blk.%u.post_norm.weight", l, m->dim, 0, 1);
+    }
+    if (m->output_scale) tiny_tensor(w, "blk.%u.layer_output_scale.weight", l, 1, 0, 0.8f);
 }
 
 static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)
@@ -508,6 +567,12 @@ static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_
     tiny_tensor(w, tiny_is(m, "lfm2 lfm2moe") ? "token_embd_norm.weight" : "output_norm.weight", 0,
                 m->dim, 0, 1);
     if (!m->tied) tiny_tensor(w, "output.weight", 0, m->dim, m->vocab, 0);
+    if (m->layer_embd) {
+        const uint32_t all = m->layers * m->layer_embd;
+        tiny_tensor(w, "per_layer_token_embd.weight", 0, all, m->vocab, 0);
+        tiny_tensor(w, "per_layer_model_proj.weight", 0, m->dim, all, 0);
+        tiny_tensor(w, "per_layer_proj_norm.weight", 0, m->layer_embd, 0, 1);
+    }
     if (m->rope_freqs) tiny_tensor(w, "rope_freqs.weight", 0, m->rope_dim / 2, 0, 3);
     if (m->longrope) {
         tiny_tensor(w, "rope_factors_long.weight", 0, m->rope_dim / 2, 0, 5);

@@ -44,11 +44,12 @@ static gemm_type held_as(const gguf_tensor *t, const char *dtypes)
     return GEMM_F32;
 }
 
-/* All matrices but an embedding table of its own, of which a token reads one row. */
+/* All matrices but embedding tables of their own, of which a token reads one row. */
 static void count_weights(bench_bound *b, const gguf_file *file, const engine_info *info)
 {
     const gguf_tensor *table = gguf_find_tensor(file, "token_embd.weight");
     const gguf_tensor *output = gguf_find_tensor(file, "output.weight");
+    const gguf_tensor *second = gguf_find_tensor(file, "per_layer_token_embd.weight");
     const gguf_tensor *q = gguf_find_tensor(file, "blk.0.attn_q.weight");
     const gguf_tensor *attn_out = gguf_find_tensor(file, "blk.0.attn_output.weight");
     uint64_t most = 0, num_layers = 0;
@@ -58,7 +59,7 @@ static void count_weights(bench_bound *b, const gguf_file *file, const engine_in
         size_t tail = sizeof attn_norm - 1;
         num_layers += t->name.len > tail &&
                       !memcmp(t->name.data + t->name.len - tail, attn_norm, tail);
-        if (t->num_dims < 2 || (output && t == table)) continue;
+        if (t->num_dims < 2 || (output && t == table) || t == second) continue;
         gemm_type type = held_as(t, info->dtype);
         uint64_t count = t->dims[0] * t->dims[1];
         const double matrices = (double)t->dims[2] * tensor_share(file, t);

@@ -11,7 +11,9 @@
 struct one_batch { /* what one batch of one request needs */
     rad_req_to_token_pool *rows;
     rad_token_to_kv_pool *kv;
-    rad_state_pool *states; /* NULL: the model has none */
+    rad_token_to_kv_pool *window; /* of layers that see one, where their K/V are not as the others';
+                                   * its slots are the same */
+    rad_state_pool *states;       /* NULL: the model has none */
     runner *model;
     uint32_t *positions; /* also the logits' indices */
     rad_slot *slots;
@@ -23,6 +25,7 @@ static void fini(struct one_batch *p)
     free(p->slots);
     rad_req_to_token_pool_destroy(p->rows);
     rad_token_to_kv_pool_destroy(p->kv); /* the runner's memory */
+    rad_token_to_kv_pool_destroy(p->window);
     rad_state_pool_destroy(p->states);
     runner_destroy(p->model);
 }
@@ -47,7 +50,11 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
         .struct_size = sizeof rows, .num_rows = 1, .row_tokens = n};
     status = rad_req_to_token_pool_create(env, &rows, &p->rows, err);
     if (status == RAD_OK)
-        status = runner_create_pool(p->model, env, RUNNER_ALL_LAYERS, n, 1, &p->kv, err);
+        status = runner_create_pool(
+            p->model, env, runner_layers_differ(info) ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS, n,
+            1, &p->kv, err);
+    if (status == RAD_OK && runner_layers_differ(info))
+        status = runner_create_pool(p->model, env, RUNNER_WINDOW_LAYERS, n, 1, &p->window, err);
     if (status == RAD_OK) status = runner_create_state_pool(p->model, env, 1, &p->states, err);
     if (status != RAD_OK) return status;
     p->positions = calloc(n, sizeof *p->positions);
@@ -91,6 +98,9 @@ static rad_status forward(struct one_batch *p, const rad_token *ids, uint32_t n,
         .logits_indices = p->positions,
         .req_to_token_pool = p->rows,
         .token_to_kv_pool = p->kv,
+        .window_rows = p->window ? p->rows : NULL,
+        .window_kv_pool = p->window,
+        .window_out_cache_loc = p->window ? p->slots : NULL,
         .state_pool = p->states,
         .state_in = &beginning,
         .state_out = &state,

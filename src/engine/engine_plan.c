@@ -23,6 +23,7 @@ static uint64_t row_bytes(const model_config *c, uint32_t context)
     const experts_config *x = &c->experts;
     uint64_t numbers = lines + c->vocab_size + 3ull * c->dim + 3ull * most.ffn + 2ull * most.qkv;
     numbers += most.q + most.k + most.v + most.unpacked;
+    numbers += (uint64_t)c->num_layers * c->layer_embd;
     if (x->count) numbers += x->used * (2ull * c->dim + 3ull * x->dim) + 2ull * x->count + c->dim;
     return numbers * sizeof(float);
 }

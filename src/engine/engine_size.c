@@ -114,6 +114,7 @@ typedef struct token_cost {
 
 static bool has_window_memory(const engine_params *p, const runner_info *model, uint32_t context)
 {
+    if (runner_layers_differ(model)) return true; /* there is no pool of both */
     return model->window_layers && model->sliding_window < context && !p->disable_hybrid_swa_memory;
 }
 

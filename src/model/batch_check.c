@@ -6,20 +6,24 @@
 
 #include <stdbool.h>
 
-/* `layers`: that the runner wants of this pool. None: there need not be one. */
-static rad_status check_pool(const runner_info *info, const char *name, uint32_t layers,
+/* `layers`: that the runner wants of this pool. None: there need not be one. `own`: they are those
+ * with heads of their own. */
+static rad_status check_pool(const runner_info *info, const char *name, uint32_t layers, bool own,
                              const rad_token_to_kv_pool *pool, rad_error *err)
 {
     if (!pool && !layers) return RAD_OK;
     if (!pool) return rad_fail(err, RAD_E_INVAL, "batch: the %s is missing", name);
     const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
-    if (p->num_layers < layers || p->num_kv_heads != info->num_kv_heads ||
-        p->head_dim != info->head_dim || p->v_head_dim != info->v_head_dim)
+    const uint32_t heads = own ? info->window_kv_heads : info->num_kv_heads;
+    const uint32_t head_dim = own ? info->window_head_dim : info->head_dim;
+    const uint32_t v_head_dim = own ? info->window_v_head_dim : info->v_head_dim;
+    if (p->num_layers < layers || p->num_kv_heads != heads || p->head_dim != head_dim ||
+        p->v_head_dim != v_head_dim)
         return rad_fail(err, RAD_E_INVAL,
                         "batch: the %s has %u layers, %u heads, dims %u and %u, but the "
                         "model wants %u, %u, %u and %u",
                         name, p->num_layers, p->num_kv_heads, p->head_dim, p->v_head_dim, layers,
-                        info->num_kv_heads, info->head_dim, info->v_head_dim);
+                        heads, head_dim, v_head_dim);
     return RAD_OK;
 }
 
@@ -28,12 +32,15 @@ static rad_status check_pools(const runner_info *info, const forward_batch *batc
     const bool window = batch->window_kv_pool;
     uint32_t layers = info->num_layers - (window ? info->window_layers : 0);
     if (!batch->req_to_token_pool) return rad_fail(err, RAD_E_INVAL, "batch: the rows are missing");
-    rad_status status = check_pool(info, "KV pool", layers, batch->token_to_kv_pool, err);
+    if (!window && runner_layers_differ(info))
+        return rad_fail(err, RAD_E_INVAL, "batch: the window KV pool is missing");
+    rad_status status = check_pool(info, "KV pool", layers, false, batch->token_to_kv_pool, err);
     if (status != RAD_OK || !window) return status;
     if (!info->window_layers || !batch->window_rows || !batch->window_out_cache_loc)
         return rad_fail(err, RAD_E_INVAL, "batch: window memory without %s",
                         info->window_layers ? "rows or slots" : "a layer that has a window");
-    return check_pool(info, "window KV pool", info->window_layers, batch->window_kv_pool, err);
+    return check_pool(info, "window KV pool", info->window_layers, runner_layers_differ(info),
+                      batch->window_kv_pool, err);
 }
 
 static uint64_t slots_of(const rad_token_to_kv_pool *pool)

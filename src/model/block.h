@@ -8,6 +8,7 @@
  *     block_conv.c        short convolutions: what these share is block_state.h
  *     block_ffn.c         a gated feed-forward block
  *     block_moe.c         a mixture of such blocks
+ *     block_embd.c        a part of the token's second embedding
  *
  * A block reads rms(x) and adds to x. Matrix products and attention parallelise themselves; what
  * lies between works on rows, a few per tile. Rows are rounded for the product that reads them
@@ -79,6 +80,12 @@ void block_mixer_project(step *s);
 
 rad_status block_latent(step *s, rad_error *err);
 void block_latent_project(step *s);
+
+/* What layers add of the tokens, for the whole step, when x is the embedding; a row of it is
+ * another one's from now on; and a layer adds its part. */
+void block_embd_begin(step *s);
+void block_embd_move_row(const step *s, uint32_t from, uint32_t to);
+void block_embd(step *s);
 
 gemm_glu *block_glu(const step *s);
 /* x = relu2(x), rounded as row `row` of what `then` reads. */

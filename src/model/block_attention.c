@@ -24,6 +24,7 @@ static void place_heads(const step *s, uint32_t i, const float *from, uint32_t s
     const model_config *c = s->c;
     const uint32_t head_dim = s->l->head_dim;
     const float *table = s->b->rope + ((size_t)i * c->num_ropes + s->l->rope) * 2 * c->rope_dim;
+    const uint32_t turns = s->l->rope == ROPE_NONE ? 0 : c->ropes[s->l->rope].dim;
     const bool by_head = weight && c->arch->qk_norm == QK_NORM_HEAD;
     if (weight && !by_head) s->m->ops->rms_norm(to, from, weight, heads * head_dim, c->rms_eps);
     for (uint32_t h = 0; h < heads; h++, from += step_from, to += head_dim) {
@@ -31,8 +32,18 @@ static void place_heads(const step *s, uint32_t i, const float *from, uint32_t s
             s->m->ops->rms_norm(to, from, weight, head_dim, c->rms_eps);
         else if (!weight)
             memcpy(to, from, head_dim * sizeof *to);
-        if (s->l->rope != ROPE_NONE) s->m->ops->rope(c->arch->rope, to, table, c->rope_dim);
+        if (turns) s->m->ops->rope(c->arch->rope, to, table, turns);
     }
+}
+
+/* As it is, or of K, and normed by heads where the family does so. */
+static void place_v(const step *s, const float *from, float *to)
+{
+    const layer_config *l = s->l;
+    if (!s->c->arch->v_norm) memcpy(to, from, layer_v_dim(l) * sizeof *to);
+    for (uint32_t h = 0; s->c->arch->v_norm && h < l->num_kv_heads; h++)
+        s->m->ops->rms_norm(to + (size_t)h * l->v_head_dim, from + (size_t)h * l->v_head_dim,
+                            s->b->ones, l->v_head_dim, s->c->rms_eps);
 }
 
 static void qkv_row(const step *s, uint32_t i)
@@ -43,9 +54,11 @@ static void qkv_row(const step *s, uint32_t i)
     float *qkv = b->wide + (size_t)i * layer_qkv_dim(l), *q = b->q + (size_t)i * layer_q_dim(l);
     if (s->w->qkv_bias) s->m->ops->add(qkv, s->w->qkv_bias, layer_qkv_dim(l));
     place_heads(s, i, qkv, q_rows / l->num_heads, q, l->num_heads, s->w->q_norm);
-    place_heads(s, i, qkv + q_rows, l->head_dim, b->k + (size_t)i * k_dim, l->num_kv_heads,
-                s->w->k_norm);
-    memcpy(b->v + (size_t)i * v_dim, qkv + q_rows + k_dim, v_dim * sizeof *qkv);
+    if (!l->shares_kv) {
+        place_heads(s, i, qkv + q_rows, l->head_dim, b->k + (size_t)i * k_dim, l->num_kv_heads,
+                    s->w->k_norm);
+        place_v(s, qkv + q_rows + (l->v_is_k ? 0 : k_dim), b->v + (size_t)i * v_dim);
+    }
     for (uint32_t h = 0; l->gated && h < l->num_heads; h++)
         s->m->ops->sigmoids(b->unpacked + (size_t)i * layer_q_dim(l) + (size_t)h * l->head_dim,
                             qkv + (2 * (size_t)h + 1) * l->head_dim, l->head_dim);
@@ -91,8 +104,10 @@ rad_status block_attention(step *s, rad_error *err)
     block_norm(s, s->w->attn_norm, s->w->qkv);
     block_gemm_of_norm(s, b->wide);
     block_for_rows(s, qkv_row);
-    rad_status status = radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q, b->k,
-                                            b->v, 1, b->wide, s->m->pool, err);
+    const bool own = !s->l->shares_kv;
+    rad_status status = radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q,
+                                            own ? b->k : NULL, own ? b->v : NULL, own, b->wide,
+                                            s->m->pool, err);
     s->said = b->wide, s->said_ld = s->said_dim = layer_attn_dim(s->l);
     if (status == RAD_OK && s->l->gated) block_for_rows(s, gate_row);
     return status;

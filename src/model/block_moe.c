@@ -1,5 +1,7 @@
 /* block_moe.c - x += [rms] sum over the chosen experts of weight * down . glu(gate_up . rms(x)),
- * and an expert that every token uses, where there is one.
+ * and an expert that every token uses, where there is one. Gemma 4 has its dense block beside it:
+ *
+ *     x += rms(rms(dense block) + rms(sum of experts)), each of which reads a norm of x of its own
  *
  *     route     scores of all experts in f32, the best of them, their weights
  *     order     rows by expert: place p of a token's choice r, ascending tokens within an expert
@@ -109,6 +111,8 @@ static void weigh(const step *s, const float *score, block_choice *chosen)
     const float by = x->normed ? RAD_MAX(sum, 0x1p-14f) : 1;
     for (uint32_t r = 0; r < x->used; r++)
         chosen[r].weight = chosen[r].weight / by * x->scale;
+    for (uint32_t r = 0; s->w->expert_scales && r < x->used; r++)
+        chosen[r].weight *= s->w->expert_scales[chosen[r].expert];
 }
 
 static void route_row(const step *s, uint32_t i)
@@ -267,6 +271,15 @@ static void run_shared(step *s, gemm_glu *glu)
                      s->m->pool, b->ffn_scratch);
 }
 
+/* Each behind its norm. */
+static void add_dense(const step *s, float *sum, float *dense)
+{
+    const uint32_t dim = s->c->dim;
+    s->m->ops->rms_norm(sum, sum, s->w->post_experts_norm, dim, s->c->rms_eps);
+    s->m->ops->rms_norm(dense, dense, s->w->dense_norm, dim, s->c->rms_eps);
+    s->m->ops->add(sum, dense, dim);
+}
+
 static void sum_row(const step *s, uint32_t i)
 {
     const forward_moe *m = &s->b->moe;
@@ -282,18 +295,34 @@ static void sum_row(const step *s, uint32_t i)
     }
     if (s->w->shared_gate_up)
         s->m->ops->add_scaled(sum, m->shared + (size_t)i * dim, m->shared_weight[i], dim);
+    if (s->w->dense_norm) add_dense(s, sum, m->shared + (size_t)i * dim);
     block_add_row(s, i);
+}
+
+/* The layer's dense block, whose answer waits until the experts have theirs. */
+static void run_dense(step *s, gemm_glu *glu)
+{
+    const forward_buffers *b = s->b;
+    const layer_weights *w = s->w;
+    const size_t ld = 2 * (size_t)s->l->ffn_dim;
+    block_norm(s, w->ffn_norm, w->gate_up);
+    gemm_run_glu(w->gate_up, b->norm, s->c->dim, s->rows, glu, b->wide, ld, w->ffn_down,
+                 b->ffn_scratch, s->m->pool, b->gemm_scratch);
+    gemm_run_rounded(w->ffn_down, b->wide, ld, s->rows, b->moe.shared, s->c->dim, false, s->m->pool,
+                     b->ffn_scratch);
 }
 
 void block_moe(step *s)
 {
     const forward_buffers *b = s->b;
     gemm_glu *glu = block_glu(s);
-    block_norm(s, s->w->ffn_norm, NULL);
+    if (s->w->dense_norm) run_dense(s, glu);
+    block_norm(s, s->w->router_norm ? s->w->router_norm : s->w->ffn_norm, NULL);
     gemm_run(s->w->router, b->norm, s->c->dim, s->rows, b->moe.scores,
              2 * (size_t)s->c->experts.count, false, s->m->pool, b->gemm_scratch);
     block_for_rows(s, route_row);
     const uint32_t num_items = order_choices(s);
+    if (s->w->experts_norm) block_norm(s, s->w->experts_norm, NULL);
     s->experts_read += num_items;
     block_for_rows(s, gather_row);
     run_experts(s, num_items, glu);

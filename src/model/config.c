@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MOST_DIM = 1 << 20, MOST_VOCAB = 1 << 24 };
+enum { MOST_DIM = 1 << 20, MOST_VOCAB = 1 << 24, MOST_LAYER_EMBD = 1 << 16 };
 
 /* What would change the numbers and is not built must not be ignored. */
 static void refuse_features(config_reader *r, const model_arch *a)
@@ -30,7 +30,9 @@ static void refuse_features(config_reader *r, const model_arch *a)
         {"swin_norm", 0, false},
         {"use_parallel_residual", 0, false},
         {"attn_logit_softcapping", 0, a->logit_caps},
-        {"final_logit_softcapping", 0, a->logit_caps},
+        {"final_logit_softcapping", 0, a->logit_caps || a->final_cap},
+        {"attention.shared_kv_layers", 0, a->shared_kv},
+        {"embedding_length_per_layer_input", 0, a->layer_embeddings},
     };
     for (size_t i = 0; i < RAD_COUNT(features); i++)
         if (!features[i].built) config_refuse(r, features[i].name, features[i].neutral);
@@ -92,11 +94,12 @@ static void read_scales(config_reader *r, model_config *c)
     if (a->latent)
         c->attn_scale = config_latent_scale(r, c);
     else if (c->attn_scale == 0)
-        c->attn_scale = scale_absent(c);
+        c->attn_scale = a->scores_as_are ? 1 : scale_absent(c);
     if (a->logit_caps) {
         c->attn_logit_cap = config_f32_or_0(r, "attn_logit_softcapping", 50);
         c->final_logit_cap = config_f32_or_0(r, "final_logit_softcapping", 30);
     }
+    if (a->final_cap) c->final_logit_cap = config_f32_or_0(r, "final_logit_softcapping", 0);
     if (a->q_temperature) {
         c->q_temperature = config_f32_or_0(r, "attention.temperature_scale", 0);
         c->q_period = c->ropes[0].scaling.original_context;
@@ -136,6 +139,8 @@ rad_status model_config_read(const gguf_file *file, uint32_t context, model_conf
     if (status == RAD_OK) status = config_read_rope(&r, context, &c);
     if (status != RAD_OK) return status;
     config_read_experts(&r, &c);
+    if (c.arch->layer_embeddings)
+        c.layer_embd = config_u32_or_0(&r, "embedding_length_per_layer_input", MOST_LAYER_EMBD);
     read_scales(&r, &c);
     if (r.status != RAD_OK) return r.status;
     status = read_vocab(&r, &c);

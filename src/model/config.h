@@ -98,6 +98,17 @@ typedef struct model_arch {
     bool post_norms;      /* RMS norm of what attention and feed-forward add */
     bool scale_embedding; /* by sqrt(dim) */
     bool logit_caps;      /* cap * tanh(x / cap), of attention's scores and of the logits */
+    bool final_cap;       /* of the logits alone, where the file names one */
+    bool window_heads;    /* layers with a window have heads of their own number and width */
+    bool shared_kv;       /* the last layers may have no K/V of their own: they read those of the
+                           * last one before them that sees as far */
+    bool v_norm;          /* V's heads are normed, without weights; a layer without attn_v takes K
+                           * for it, as K was before its norm */
+    bool scores_as_are;   /* q . k is not scaled */
+    bool
+        layer_embeddings; /* a second embedding, of which each layer adds its part (block_embd.c) */
+    bool output_scale;    /* a layer may multiply all that it leaves by a number of its own */
+    bool experts_beside;  /* a mixture adds to its layer's other block, each behind a norm */
     bool scales;          /* embedding_scale, residual_scale, logit_scale; whether RoPE is at all */
     bool rope_sections;   /* multi-axis RoPE: of text all axes are one */
     bool q_temperature;   /* q grows with the position's logarithm */
@@ -137,6 +148,7 @@ typedef struct rope_scaling {
 
 /* One table of angles. */
 typedef struct rope_config {
+    uint32_t dim; /* numbers of a head that turn: even, <= head_dim */
     float base;
     rope_scaling scaling;
 } rope_config;
@@ -149,6 +161,9 @@ typedef struct layer_config {
     uint8_t rope;          /* of config.ropes; ROPE_NONE: it does not rotate */
     bool gated;            /* attention: see model_arch */
     bool no_ffn;           /* its mixer is all there is */
+    bool shares_kv;        /* kv_layer and attn_layer are another's: there are no K/V of its own */
+    bool v_is_k;           /* no attn_v: see model_arch.v_norm */
+    bool scaled;           /* what it leaves is multiplied by a number */
     uint32_t num_heads;    /* 0, and so are the next three: the layer is recurrent */
     uint32_t num_kv_heads; /* divides num_heads */
     uint32_t head_dim;
@@ -186,6 +201,8 @@ typedef struct experts_config {
     uint32_t shared_dim; /* of the expert that every token uses; 0 = there is none */
     router_kind router;
     bool select_bias;             /* scores plus a bias are what is chosen by */
+    bool pairs;                   /* files have gates and ups in one tensor */
+    bool scaled;                  /* each expert's answer is multiplied by a number of its own */
     bool normed;                  /* the chosen weights are divided by their sum */
     uint32_t groups, groups_used; /* experts of the best groups alone are chosen; 1 and 1: all */
     float scale;                  /* and multiplied by this */
@@ -205,7 +222,9 @@ typedef struct model_config {
     uint32_t num_layers;
     uint32_t num_skipped; /* layers behind them: heads that predict further tokens */
     uint32_t dim;         /* embedding_length */
-    uint32_t rope_dim;    /* even, <= head_dim; what lies behind is not rotated */
+    uint32_t rope_dim;    /* of the first RoPE, and none has more: rope_config */
+    uint32_t
+        layer_embd; /* numbers of a token's second embedding for each layer; 0: there is none */
     latent_config latent; /* of layers that are MIXER_LATENT; their heads are as attention sees
                            * them: one KV head of latent and rotated part, V its latent */
     recurrent_config recurrent;
@@ -252,10 +271,12 @@ static inline bool layer_is_recurrent(const layer_config *l)
     return l->mixer == MIXER_DELTA || l->mixer == MIXER_MAMBA || l->mixer == MIXER_CONV;
 }
 
-/* The first with K/V; all of them have heads of one shape. */
+/* The first with K/V, and the first of those with a window or without; NULL: there is none. All
+ * that see as far have K/V heads of one shape. */
 const layer_config *config_attention(const model_config *c);
+const layer_config *config_attention_of(const model_config *c, bool window);
 
-/* How many layers slide. */
+/* How many layers slide and have K/V of their own. */
 uint32_t config_window_layers(const model_config *c);
 
 /* Widths in elements, for matrices and buffers. No overflow: model_config_read limits them. */
@@ -279,9 +300,17 @@ static inline uint32_t layer_q_rows(const layer_config *l) /* gates counted */
 {
     return layer_q_dim(l) * (l->gated ? 2 : 1);
 }
+static inline uint32_t layer_k_rows(const layer_config *l) /* of a matrix of its own */
+{
+    return l->shares_kv ? 0 : layer_k_dim(l);
+}
+static inline uint32_t layer_v_rows(const layer_config *l)
+{
+    return l->shares_kv || l->v_is_k ? 0 : layer_v_dim(l);
+}
 static inline uint32_t layer_qkv_dim(const layer_config *l)
 {
-    return layer_q_rows(l) + layer_k_dim(l) + layer_v_dim(l);
+    return layer_q_rows(l) + layer_k_rows(l) + layer_v_rows(l);
 }
 
 /* Of recurrent layers. */

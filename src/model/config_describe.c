@@ -110,6 +110,8 @@ void model_config_describe(const model_config *c, char *text, size_t room)
     if (a->fused_qkv) say(&w, "; fused q/k/v%s", a->fused_ffn ? " and gate/up" : "");
     if (a->post_norms) say(&w, "; %spost-norms", a->no_pre_norms ? "only " : "");
     if (a->scale_embedding) say(&w, "; embedding x sqrt(dim)");
+    if (a->v_norm) say(&w, "; V norms");
+    if (c->layer_embd) say(&w, "; %u numbers of the token for each layer", c->layer_embd);
     if (a->scales)
         say(&w, "; embedding x %g, residual x %g, logits / %g", (double)c->embedding_scale,
             (double)c->residual_scale, (double)c->logit_scale);
@@ -119,6 +121,8 @@ void model_config_describe(const model_config *c, char *text, size_t room)
     if (c->attn_logit_cap > 0) say(&w, "; scores capped at %g", (double)c->attn_logit_cap);
     if (c->final_logit_cap > 0) say(&w, "; logits capped at %g", (double)c->final_logit_cap);
     if (c->sliding_window) describe_window(&w, c);
+    if (c->arch->shared_kv && c->num_attention < c->num_layers)
+        say(&w, "; %u layers read others' K/V", c->num_layers - c->num_attention);
     if (c->tied) say(&w, "; tied embedding");
     if (c->num_skipped)
         say(&w, "; %u layer%s of next-token prediction left out", c->num_skipped,

@@ -6,11 +6,12 @@
 
 enum { MOST_EXPERTS = 4096, MOST_FFN = 1 << 24 };
 
-static bool has_select_bias(const config_reader *r, const model_config *c)
+/* Of any layer: all have it then. */
+static bool has_tensor(const config_reader *r, const model_config *c, const char *which)
 {
     char name[64];
-    for (uint32_t i = 0; c->arch->select_bias && i < c->num_layers; i++) {
-        snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", i);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        snprintf(name, sizeof name, "blk.%u.%s", i, which);
         if (gguf_find_tensor(r->file, name)) return true;
     }
     return false;
@@ -24,7 +25,7 @@ static void read_router(config_reader *r, model_config *c)
     const uint32_t kind = config_u32_or_0(r, "expert_gating_func", UINT32_MAX);
     if (kind > ROUTER_SOFTMAX_OF_CHOSEN) config_refuse(r, "expert_gating_func", 0);
     if (kind) x->router = (router_kind)kind;
-    x->select_bias = has_select_bias(r, c);
+    x->select_bias = a->select_bias && has_tensor(r, c, "exp_probs_b.bias");
     /* Files of DeepSeek-V3's kind that do not say how: a bias to choose by goes with sigmoids. */
     if (!kind && !a->router && x->select_bias) x->router = ROUTER_SIGMOID;
     x->normed = config_bool(r, "expert_weights_norm", !a->raw_weights);
@@ -76,6 +77,8 @@ void config_read_experts(config_reader *r, model_config *c)
     x->dim = config_u32(r, "expert_feed_forward_length", absent, MOST_FFN);
     read_router(r, c);
     read_shared(r, c);
+    x->pairs = a->experts_beside && has_tensor(r, c, "ffn_gate_up_exps.weight");
+    x->scaled = a->experts_beside && has_tensor(r, c, "ffn_down_exps.scale");
     const uint32_t dense = config_u32_or_0(r, "leading_dense_block_count", c->num_layers);
     const uint32_t step = config_u32(r, "interleave_moe_layer_step", 1, MODEL_MOST_LAYERS);
     for (uint32_t i = dense; i < c->num_layers; i++)

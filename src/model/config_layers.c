@@ -8,17 +8,21 @@
 
 enum { MOST_HEADS = 4096, MOST_HEAD_DIM = 4096, MOST_FFN = 1 << 24 };
 
-/* The KV pools have one shape of head for all layers. */
-static rad_status check_one_shape(const config_reader *r, const model_config *c)
+/* A KV pool has one shape of head for all its layers: there is one for those that see a window, and
+ * one for the others. */
+static rad_status check_shapes(const config_reader *r, const model_config *c)
 {
-    const layer_config *first = config_attention(c);
-    for (uint32_t i = 0; i < c->num_layers; i++)
-        if (c->layers[i].num_kv_heads && c->layers[i].num_kv_heads != first->num_kv_heads)
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const layer_config *l = &c->layers[i], *first = config_attention(c);
+        if (!l->num_kv_heads) continue;
+        if (c->arch->window_heads) first = config_attention_of(c, l->window > 0);
+        if (l->num_kv_heads != first->num_kv_heads)
             return rad_fail(r->err, RAD_E_UNSUPPORTED,
                             "model: key %s.attention.head_count_kv has %u in layer %u and %u in "
                             "layer %u, which is not supported",
                             r->arch, first->num_kv_heads, (uint32_t)(first - c->layers),
-                            c->layers[i].num_kv_heads, i);
+                            l->num_kv_heads, i);
+    }
     return RAD_OK;
 }
 
@@ -85,7 +89,7 @@ static rad_status read_heads(config_reader *r, model_config *c)
                         "model: heads of %u and %u (%s.attention.key_length, value_length), and "
                         "gates as wide as both",
                         head_dim, v_head_dim, r->arch);
-    return check_one_shape(r, c);
+    return RAD_OK;
 }
 
 /* Which layers slide where the file has a window: the architecture's rule, or the file's own, a
@@ -113,7 +117,64 @@ static rad_status read_pattern(config_reader *r, const model_config *c, bool *sl
     return r->status;
 }
 
-/* A window that no context reaches masks nothing. */
+/* Heads of layers that slide, where they are not as wide as the others'. */
+static rad_status read_window_heads(config_reader *r, model_config *c, const bool *slides)
+{
+    const layer_config *any = config_attention(c);
+    if (!c->arch->window_heads) return RAD_OK;
+    const uint32_t width = config_u32(r, "attention.key_length_swa", any->head_dim, MOST_HEAD_DIM);
+    const uint32_t v_width =
+        config_u32(r, "attention.value_length_swa", any->v_head_dim, MOST_HEAD_DIM);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        layer_config *l = &c->layers[i];
+        if (slides[i] && l->num_kv_heads) l->head_dim = width, l->v_head_dim = v_width;
+        if (r->status == RAD_OK && l->head_dim != l->v_head_dim)
+            return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                            "model: heads of %u and %u in layer %u (%s), which is not supported",
+                            l->head_dim, l->v_head_dim, i, r->arch);
+    }
+    return r->status;
+}
+
+/* Which layers read another's K/V: the last ones, each the last before them that sees as far. */
+static rad_status read_shared_kv(config_reader *r, model_config *c)
+{
+    if (!c->arch->shared_kv) return RAD_OK;
+    const uint32_t shared = config_u32_or_0(r, "attention.shared_kv_layers", c->num_layers - 1);
+    const uint32_t own = c->num_layers - shared;
+    for (uint32_t i = own; i < c->num_layers && r->status == RAD_OK; i++) {
+        layer_config *l = &c->layers[i];
+        uint32_t from = own;
+        while (from && !c->layers[from - 1].window != !l->window)
+            from--;
+        if (!from)
+            return rad_fail(r->err, RAD_E_FORMAT,
+                            "model: layer %u has no K and V (key %s), and none of the %u before "
+                            "sees as far",
+                            i, r->key, own);
+        l->shares_kv = true;
+        l->kv_layer = c->layers[from - 1].kv_layer;
+        l->attn_layer = c->layers[from - 1].attn_layer;
+        c->num_attention--;
+    }
+    return r->status;
+}
+
+/* What only the tensors say. */
+static void look_at_tensors(const config_reader *r, model_config *c)
+{
+    char name[64];
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        layer_config *l = &c->layers[i];
+        snprintf(name, sizeof name, "blk.%u.attn_v.weight", i);
+        l->v_is_k = c->arch->v_norm && !l->shares_kv && !gguf_find_tensor(r->file, name);
+        snprintf(name, sizeof name, "blk.%u.layer_output_scale.weight", i);
+        l->scaled = c->arch->output_scale && gguf_find_tensor(r->file, name);
+    }
+}
+
+/* A window that no context reaches masks nothing; but where layers that slide have heads of their
+ * own, their K/V lie apart all the same. */
 static rad_status read_windows(config_reader *r, model_config *c)
 {
     bool slides[MODEL_MOST_LAYERS] = {false};
@@ -123,19 +184,25 @@ static rad_status read_windows(config_reader *r, model_config *c)
     if (window && window < c->context_length && c->arch->window == WINDOW_NONE)
         config_refuse(r, "attention.sliding_window", 0);
     rad_status status = r->status == RAD_OK ? read_pattern(r, c, slides) : r->status;
+    if (status == RAD_OK) status = read_window_heads(r, c, slides);
     if (status != RAD_OK) return status;
+    if (c->arch->window_heads) window = RAD_MIN(window, c->context_length);
 
     uint32_t sliding = 0, others = 0;
     for (uint32_t i = 0; i < c->num_layers; i++) {
         layer_config *l = &c->layers[i];
         /* How a layer rotates is as it was trained, whether or not the window masks anything. */
         l->rope = window && slides[i] && c->arch->window_rope ? 1 : 0;
-        if (l->num_kv_heads && slides[i] && window < c->context_length) l->window = window;
+        if (l->num_kv_heads && slides[i] && (window < c->context_length || c->arch->window_heads))
+            l->window = window;
         if (!l->num_kv_heads) continue;
         l->kv_layer = l->window ? sliding++ : others++;
     }
     if (sliding) c->sliding_window = window;
-    return RAD_OK;
+    status = check_shapes(r, c);
+    if (status == RAD_OK) status = read_shared_kv(r, c);
+    if (status == RAD_OK) look_at_tensors(r, c);
+    return status;
 }
 
 static void read_no_rope(config_reader *r, model_config *c)
@@ -182,11 +249,18 @@ const layer_config *config_attention(const model_config *c)
     return l;
 }
 
+const layer_config *config_attention_of(const model_config *c, bool window)
+{
+    for (uint32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].num_kv_heads && (c->layers[i].window > 0) == window) return &c->layers[i];
+    return NULL;
+}
+
 uint32_t config_window_layers(const model_config *c)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < c->num_layers; i++)
-        count += c->layers[i].window > 0;
+        count += c->layers[i].window > 0 && !c->layers[i].shares_kv;
     return count;
 }
 
@@ -223,7 +297,8 @@ config_widths config_widest(const model_config *c)
         }
         if (l->gated) w.unpacked = RAD_MAX(w.unpacked, layer_q_dim(l));
         if (layer_is_recurrent(l)) widen_by_recurrent(c, l, &w);
-        w.ffn = RAD_MAX(w.ffn, l->experts ? c->experts.shared_dim : l->ffn_dim);
+        const bool sparse = l->experts && !c->arch->experts_beside;
+        w.ffn = RAD_MAX(w.ffn, sparse ? c->experts.shared_dim : l->ffn_dim);
     }
     return w;
 }

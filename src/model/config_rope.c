@@ -116,6 +116,7 @@ static rad_status check_sections(config_reader *r, const model_config *c)
 static void read_window_rope(config_reader *r, model_config *c)
 {
     c->num_ropes = 1;
+    c->ropes[0].dim = c->ropes[1].dim = c->rope_dim;
     if (c->arch->window_rope == WINDOW_ROPE_SAME) return;
     for (uint32_t i = 0; i < c->num_layers; i++)
         if (c->layers[i].rope == 1) c->num_ropes = 2;
@@ -123,6 +124,14 @@ static void read_window_rope(config_reader *r, model_config *c)
     const float absent = c->arch->window_rope == WINDOW_ROPE_OWN_BASE ? 10000 : c->ropes[0].base;
     c->ropes[1].base = config_f32(r, "rope.freq_base_swa", absent);
     c->ropes[1].scaling = (rope_scaling){.factor = 1, .magnitude = 1};
+    const layer_config *slides = config_attention_of(c, true);
+    if (!c->arch->window_heads || !slides || !config_attention_of(c, false)) return;
+    const bool alike = slides->head_dim == config_attention_of(c, false)->head_dim;
+    const uint32_t width = alike ? c->rope_dim : slides->head_dim / 2 * 2;
+    const uint32_t dim = c->ropes[1].dim =
+        config_u32(r, "rope.dimension_count_swa", RAD_MAX(width, 2u), slides->head_dim);
+    if (r->status == RAD_OK && dim % 2) r->status = config_misfit(r, "an even number");
+    c->rope_dim = RAD_MAX(c->rope_dim, dim);
 }
 
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)

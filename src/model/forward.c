@@ -3,6 +3,7 @@
  *     x = embed(ids)   [* scale]
  *     per layer:   x += its mixer's block     (attention, or a recurrence)
  *                  x += its feed-forward block
+ *                  [x += what it makes of the token's second embedding] [* scale]
  *     hidden = rms(x)                            (only rows that were asked for,
  *     logits = [cap] output . rms(x) [/ scale]    each of these two for itself)
  *
@@ -36,10 +37,12 @@ static size_t take(size_t *used, size_t count, size_t size)
 static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_t max_logits)
 {
     size_t most = gemm_scratch_bytes(w->output, max_logits);
+    if (w->layer_embd_proj)
+        most = RAD_MAX(most, gemm_scratch_bytes(w->layer_embd_proj, max_tokens));
     for (uint32_t i = 0; i < w->config.num_layers; i++) {
         const layer_weights *l = &w->layers[i];
-        const gemm_weight *all[] = {l->qkv,      l->attn_output, l->gate_up, l->shared_gate_up,
-                                    l->latent_q, l->ssm_gates};
+        const gemm_weight *all[] = {l->qkv,      l->attn_output, l->gate_up,   l->shared_gate_up,
+                                    l->latent_q, l->ssm_gates,   l->embd_gate, l->embd_proj};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));
     }
@@ -103,7 +106,7 @@ static moe_places take_moe(const model_weights *w, uint32_t max_tokens, size_t *
             at.x = take(used, max_tokens, x->used * row);
     at.wide = take(used, max_tokens, (size_t)x->used * 2 * x->dim * f);
     at.out = take(used, max_tokens, x->used * row);
-    if (x->shared_dim) at.shared = take(used, max_tokens, row);
+    if (x->shared_dim || w->config.arch->experts_beside) at.shared = take(used, max_tokens, row);
     at.shared_weight = take(used, max_tokens, f);
     at.scratch = take(used, max_tokens, gemm_scratch_bytes(l->expert_gate_up[0], x->used));
     at.then = take(used, max_tokens, gemm_scratch_bytes(l->expert_down[0], x->used));
@@ -133,7 +136,8 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     const model_config *c = &w->config;
     forward_buffers b = {.max_tokens = max_tokens, .max_logits = max_logits};
     const config_widths most = config_widest(c);
-    b.wide_dim = RAD_MAX(RAD_MAX(most.qkv, most.attn), 2 * most.ffn);
+    const uint32_t embd = c->num_layers * c->layer_embd;
+    b.wide_dim = RAD_MAX(RAD_MAX(most.qkv, most.attn), RAD_MAX(2 * most.ffn, embd));
 
     const size_t f = sizeof(float);
     size_t used = 0;
@@ -145,6 +149,8 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     size_t unpacked = take(&used, max_tokens, most.unpacked * f);
     size_t rope = take(&used, max_tokens, c->num_ropes * 2 * c->rope_dim * f);
     size_t logits = take(&used, max_logits, c->vocab_size * f);
+    size_t embd_at = take(&used, max_tokens, embd * f);
+    size_t ones = take(&used, c->arch->v_norm ? most.v : 0, f);
     size_t scratch = take(&used, 1, scratch_bytes(w, max_tokens, max_logits));
     size_t ffn_scratch = take(&used, 1, ffn_scratch_bytes(w, max_tokens));
     size_t heads = take(&used, most_heads(c), sizeof(gemm_item));
@@ -171,6 +177,10 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     b.unpacked = (float *)(base + unpacked);
     b.rope = (float *)(base + rope);
     b.logits = (float *)(base + logits);
+    b.embd = (float *)(base + embd_at);
+    b.ones = (float *)(base + ones);
+    for (uint32_t i = 0; c->arch->v_norm && i < most.v; i++)
+        b.ones[i] = 1;
     b.gemm_scratch = base + scratch;
     b.ffn_scratch = base + ffn_scratch;
     b.head_scratch = base + head_scratch;
@@ -178,7 +188,7 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     b.freqs = (double *)(base + freqs);
     b.moe = moe_at(base, &moe);
     for (uint32_t r = 0; r < c->num_ropes; r++)
-        rope_freqs(b.freqs + r * (c->rope_dim / 2), c->ropes[r].base, c->rope_dim,
+        rope_freqs(b.freqs + r * (c->rope_dim / 2), c->ropes[r].base, c->ropes[r].dim,
                    &c->ropes[r].scaling, c->ropes[r].scaling.divisors ? w->rope_divisors : NULL);
     *out = b;
     return RAD_OK;
@@ -202,8 +212,15 @@ static void embed_row(const step *s, uint32_t i)
         x[d] *= scale;
     for (uint32_t r = 0; r < c->num_ropes; r++)
         rope_fill(c->arch->rope, s->b->rope + ((size_t)i * c->num_ropes + r) * 2 * c->rope_dim,
-                  s->batch->positions[i], s->b->freqs + r * (c->rope_dim / 2), c->rope_dim,
+                  s->batch->positions[i], s->b->freqs + r * (c->rope_dim / 2), c->ropes[r].dim,
                   c->ropes[r].scaling.magnitude);
+}
+
+static void scale_row(const step *s, uint32_t i)
+{
+    float *x = s->b->x + (size_t)i * s->c->dim;
+    for (uint32_t d = 0; d < s->c->dim; d++)
+        x[d] *= s->w->output_scale[0];
 }
 
 static void finish_row(const step *s, uint32_t i)
@@ -243,6 +260,7 @@ static void keep_rows(step *s)
         if (!logits && !hidden) continue;
         if (from != i) {
             memcpy(s->b->x + i * dim, s->b->x + from * dim, dim * sizeof(float));
+            block_embd_move_row(s, from, i);
             if (s->said_dim)
                 memcpy(s->said + i * s->said_ld, s->said + from * s->said_ld,
                        s->said_dim * sizeof(float));
@@ -301,6 +319,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     }
 
     block_for_rows(&s, embed_row);
+    if (c->layer_embd) block_embd_begin(&s);
     for (uint32_t i = 0; i < c->num_layers; i++) {
         s.l = &c->layers[i];
         s.w = &w->layers[i];
@@ -311,6 +330,8 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
         if (s.l->mixer != MIXER_NONE)
             (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
         if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
+        if (c->layer_embd) block_embd(&s);
+        if (s.w->output_scale) block_for_rows(&s, scale_row);
     }
     pass->buffers->moe.experts_read = s.experts_read;
     if (batch->num_pools) sum_hidden(&s);

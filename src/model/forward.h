@@ -51,6 +51,8 @@ typedef struct forward_buffers {
                          * attention see block_latent.c */
     float *rope;        /* [max_tokens][num_ropes][2 * rope_dim] */
     float *logits;      /* [max_logits][vocab_size] */
+    float *embd;        /* [max_tokens][num_layers][layer_embd] what layers add of the token */
+    float *ones;        /* [head_dim] the weights of a norm without any */
     void *gemm_scratch; /* rounded rows of what the next product reads, */
     void *ffn_scratch;  /* and of what ffn_down reads, */
     void *head_scratch; /* and of what each head's products read */

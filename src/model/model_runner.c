@@ -104,7 +104,8 @@ static const runner_ops model_ops_table = {.forward = model_forward,
 
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
-    const layer_config *attention = config_attention(c);
+    const layer_config *full = config_attention_of(c, false), *near = config_attention_of(c, true);
+    const layer_config *attention = full ? full : near;
     runner_info info = {.vocab_size = c->vocab_size,
                         .hidden_dim = c->dim,
                         .pooling = c->pooling,
@@ -119,6 +120,12 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
                         .sliding_window = c->sliding_window,
                         .state_layers = c->num_recurrent,
                         .state_bytes = c->state_floats * sizeof(float)};
+    if (near && (near->num_kv_heads != info.num_kv_heads || near->head_dim != info.head_dim ||
+                 near->v_head_dim != info.v_head_dim)) {
+        info.window_kv_heads = near->num_kv_heads;
+        info.window_head_dim = near->head_dim;
+        info.window_v_head_dim = near->v_head_dim;
+    }
     return runner_with_token_bytes(info);
 }
 

@@ -28,6 +28,12 @@ typedef struct runner_info {
     uint32_t num_threads;    /* of this CPU that compute; 0: none, it computes elsewhere */
     uint32_t state_layers;   /* beside num_layers: recurrent ones, which have a state instead */
 
+    /* Of layers with a window, where their heads are not as the others'; else 0. Then there is no
+     * pool of all layers: the two lie apart. */
+    uint32_t window_kv_heads;
+    uint32_t window_head_dim;
+    uint32_t window_v_head_dim;
+
     /* K and V of a token: in layers without a window, and in those with one. */
     size_t full_token_bytes;
     size_t window_token_bytes;
@@ -48,6 +54,11 @@ typedef enum runner_layers {
     RUNNER_WINDOW_LAYERS /* and those with one */
 } runner_layers;
 
+static inline bool runner_layers_differ(const runner_info *info)
+{
+    return info->window_kv_heads > 0;
+}
+
 static inline size_t runner_token_bytes(const runner_info *info, runner_layers layers)
 {
     return (layers == RUNNER_WINDOW_LAYERS ? 0 : info->full_token_bytes) +
@@ -66,7 +77,7 @@ typedef struct runner_sample {
     const sampling_params *params; /* NULL: no token is to be chosen behind this row */
     const rad_token *output;       /* [num_output] what the request has said so far */
     uint32_t num_output;
-    uint32_t position; /* of the token that is chosen; the draw depends on it */
+    uint32_t position;       /* of the token that is chosen; the draw depends on it */
     const uint32_t *allowed; /* a bit per token, as sampler_next has them; NULL: every one */
 } runner_sample;
 
@@ -136,7 +147,7 @@ static inline void runner_destroy(runner *r)
     if (r) r->ops->destroy(r);
 }
 
-/* For runners all of whose layers have the K and V that their info says, a head like another. What
+/* For runners whose layers have the K and V that their info says, those that see as far alike. What
  * full_token_bytes and window_token_bytes are then; and create_pool and create_state_pool, on a
  * device of the runner's, NULL: the host. */
 runner_info runner_with_token_bytes(runner_info info);

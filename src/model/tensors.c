@@ -40,6 +40,8 @@ const tensor_def tensor_defs[] = {
     MATRIX(WHEN_SPLIT_QKV, "attn_q", SIZE_Q, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_v", SIZE_V, SIZE_DIM, qkv),
+    MATRIX(WHEN_SOLE_Q | WHEN_SPLIT_QK, "attn_q", SIZE_Q, SIZE_DIM, qkv),
+    MATRIX(WHEN_SPLIT_QK, "attn_k", SIZE_K, SIZE_DIM, qkv),
     MATRIX(WHEN_FUSED_QKV, "attn_qkv", SIZE_QKV, SIZE_DIM, qkv),
     MATRIX(WHEN_GATED_QKV, "attn_q", SIZE_GATED_Q, SIZE_DIM, qkv),
     MATRIX(WHEN_GATED_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
@@ -68,7 +70,7 @@ const tensor_def tensor_defs[] = {
     VECTOR(WHEN_HEAD_NORMS, "attn_q_norm.weight", SIZE_HEAD, q_norm),
     VECTOR(WHEN_ROW_NORMS, "attn_q_norm.weight", SIZE_Q, q_norm),
     VECTOR(WHEN_LATENT_Q, "attn_q_a_norm.weight", SIZE_LATENT_Q, q_norm),
-    VECTOR(WHEN_HEAD_NORMS, "attn_k_norm.weight", SIZE_HEAD, k_norm),
+    VECTOR(WHEN_K_NORM, "attn_k_norm.weight", SIZE_HEAD, k_norm),
     VECTOR(WHEN_ROW_NORMS, "attn_k_norm.weight", SIZE_K, k_norm),
     VECTOR(WHEN_LATENT, "attn_kv_a_norm.weight", SIZE_LATENT, k_norm),
     MATRIX(WHEN_LATENT_Q, "attn_q_b", SIZE_LATENT_HEADS, SIZE_LATENT_Q, latent_q),
@@ -89,31 +91,44 @@ const tensor_def tensor_defs[] = {
     MATRIX(WHEN_SPLIT_FFN, "ffn_up", SIZE_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_FUSED_FFN, "ffn_up", SIZE_2_FFN, SIZE_DIM, gate_up),
     MATRIX(WHEN_DENSE, "ffn_down", SIZE_DIM, SIZE_FFN, ffn_down),
+    VECTOR(WHEN_BESIDE, "post_ffw_norm_1.weight", SIZE_DIM, dense_norm),
+    VECTOR(WHEN_BESIDE, "ffn_gate_inp.scale", SIZE_DIM, router_norm),
+    VECTOR(WHEN_BESIDE, "pre_ffw_norm_2.weight", SIZE_DIM, experts_norm),
     {"ffn_gate_inp.weight", WHEN_EXPERTS, TENSOR_F32_MATRIX, SIZE_EXPERTS, SIZE_DIM,
      offsetof(layer_weights, router), 0},
     VECTOR(WHEN_EXPERT_BIAS, "ffn_gate_inp.bias", SIZE_EXPERTS, router_bias),
     VECTOR(WHEN_SELECT_BIAS, "exp_probs_b.bias", SIZE_EXPERTS, select_bias),
     MATRICES(WHEN_EXPERT_GATES, SIZE_EXPERTS, "ffn_gate_exps", SIZE_EXPERT, SIZE_DIM,
              expert_gate_up),
-    EXPERTS("ffn_up_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
+    MATRICES(WHEN_EXPERT_UPS, SIZE_EXPERTS, "ffn_up_exps", SIZE_EXPERT, SIZE_DIM, expert_gate_up),
+    MATRICES(WHEN_EXPERT_PAIRS, SIZE_EXPERTS, "ffn_gate_up_exps", SIZE_2_EXPERT, SIZE_DIM,
+             expert_gate_up),
     EXPERT_VECTORS("ffn_gate_exps", SIZE_EXPERT, expert_gate_up_bias),
     EXPERT_VECTORS("ffn_up_exps", SIZE_EXPERT, expert_gate_up_bias),
     EXPERTS("ffn_down_exps", SIZE_DIM, SIZE_EXPERT, expert_down),
     EXPERT_VECTORS("ffn_down_exps", SIZE_DIM, expert_down_bias),
+    VECTOR(WHEN_EXPERT_SCALES, "ffn_down_exps.scale", SIZE_EXPERTS, expert_scales),
+    VECTOR(WHEN_BESIDE, "post_ffw_norm_2.weight", SIZE_DIM, post_experts_norm),
     VECTOR(WHEN_SHARED_GATE, "ffn_gate_inp_shexp.weight", SIZE_DIM, shared_gate),
     MATRIX(WHEN_SHARED_GATES, "ffn_gate_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
     MATRIX(WHEN_SHARED, "ffn_up_shexp", SIZE_SHARED, SIZE_DIM, shared_gate_up),
     MATRIX(WHEN_SHARED, "ffn_down_shexp", SIZE_DIM, SIZE_SHARED, shared_down),
     VECTOR(WHEN_POST_NORMS, "post_ffw_norm.weight", SIZE_DIM, post_ffn_norm),
+    MATRIX(WHEN_LAYER_EMBD, "inp_gate", SIZE_LAYER_EMBD, SIZE_DIM, embd_gate),
+    MATRIX(WHEN_LAYER_EMBD, "proj", SIZE_DIM, SIZE_LAYER_EMBD, embd_proj),
+    VECTOR(WHEN_LAYER_EMBD, "post_norm.weight", SIZE_DIM, embd_norm),
+    VECTOR(WHEN_OUTPUT_SCALE, "layer_output_scale.weight", SIZE_ONE, output_scale),
 };
 const uint32_t num_tensor_defs = RAD_COUNT(tensor_defs);
 
 /* Those that no layer has; and the last norm's, whatever it is called. */
 static const char *const whole[] = {"token_embd.weight", "output.weight", "rope_freqs.weight",
                                     "rope_factors_long.weight", "rope_factors_short.weight"};
+static const char *const of_layer_embd[] = {
+    "per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight"};
 
 /* What it does with a token's past. */
-static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
+static tensor_when tensors_of_mixer(const model_config *c, const layer_config *l)
 {
     const model_arch *a = c->arch;
     switch (l->mixer) {
@@ -125,27 +140,36 @@ static uint32_t tensors_of_mixer(const model_config *c, const layer_config *l)
         return WHEN_LATENT | (c->latent.q_rank ? WHEN_LATENT_Q : WHEN_LATENT_PLAIN_Q);
     case MIXER_ATTENTION: break;
     }
-    uint32_t set = WHEN_ATTENTION;
-    set |= a->fused_qkv ? WHEN_FUSED_QKV : l->gated ? WHEN_GATED_QKV : WHEN_SPLIT_QKV;
+    tensor_when set = WHEN_ATTENTION;
+    set |= l->shares_kv   ? WHEN_SOLE_Q
+           : l->v_is_k    ? WHEN_SPLIT_QK
+           : a->fused_qkv ? WHEN_FUSED_QKV
+           : l->gated     ? WHEN_GATED_QKV
+                          : WHEN_SPLIT_QKV;
     if (a->qkv_bias || a->biases) set |= WHEN_QKV_BIAS;
-    if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS;
+    if (a->qk_norm == QK_NORM_HEAD) set |= WHEN_HEAD_NORMS | (l->shares_kv ? 0 : WHEN_K_NORM);
     if (a->qk_norm == QK_NORM_ROW) set |= WHEN_ROW_NORMS;
     if (a->biases) set |= WHEN_OUTPUT_BIAS;
     if (a->sinks) set |= WHEN_SINKS;
     return set;
 }
 
-uint32_t tensors_of_layer(const model_config *c, const layer_config *l)
+tensor_when tensors_of_layer(const model_config *c, const layer_config *l)
 {
     const model_arch *a = c->arch;
-    const bool gates = a->ffn != FFN_RELU2;
-    uint32_t set = tensors_of_mixer(c, l);
+    const bool gates = a->ffn != FFN_RELU2, beside = l->experts && a->experts_beside;
+    tensor_when set = tensors_of_mixer(c, l);
+    if (c->layer_embd) set |= WHEN_LAYER_EMBD;
+    if (l->scaled) set |= WHEN_OUTPUT_SCALE;
     if (!a->no_pre_norms && l->mixer != MIXER_NONE) set |= WHEN_PRE_NORMS;
     if (a->post_norms) set |= WHEN_POST_NORMS;
     if (l->no_ffn) return set;
     if (l->experts)
-        set |= WHEN_EXPERTS | (gates ? WHEN_EXPERT_GATES : 0);
-    else
+        set |= WHEN_EXPERTS | (c->experts.pairs ? WHEN_EXPERT_PAIRS
+                               : gates          ? WHEN_EXPERT_GATES | WHEN_EXPERT_UPS
+                                                : WHEN_EXPERT_UPS);
+    if (beside) set |= WHEN_BESIDE | (c->experts.scaled ? WHEN_EXPERT_SCALES : 0);
+    if (!l->experts || beside)
         set |= WHEN_DENSE | (a->fused_ffn ? WHEN_FUSED_FFN
                              : gates      ? WHEN_SPLIT_FFN
                                           : WHEN_UNGATED_FFN);
@@ -195,6 +219,8 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
     case SIZE_MAMBA_IN:
         return state_inner(&c->recurrent) + c->recurrent.conv_dim + c->recurrent.heads;
     case SIZE_ONE: return 1;
+    case SIZE_2_EXPERT: return 2 * c->experts.dim;
+    case SIZE_LAYER_EMBD: return c->layer_embd;
     }
     return 0;
 }
@@ -209,10 +235,10 @@ uint32_t tensor_field_end(uint32_t first)
 
 uint32_t tensors_widest(const model_config *c)
 {
-    uint32_t widest = c->dim;
+    uint32_t widest = RAD_MAX(c->dim, c->num_layers * c->layer_embd);
     for (uint32_t i = 0; i < c->num_layers; i++) {
         const layer_config *l = &c->layers[i];
-        const uint32_t set = tensors_of_layer(c, l);
+        const tensor_when set = tensors_of_layer(c, l);
         for (uint32_t r = 0; r < num_tensor_defs; r++)
             if (!tensor_is_vector(tensor_defs[r].form) && (set & tensor_defs[r].when))
                 widest = RAD_MAX(widest, tensor_size_of(c, l, tensor_defs[r].cols));
@@ -238,6 +264,8 @@ bool tensor_known(const model_config *c, gguf_str name, bool *skipped)
     for (size_t i = 0; i < RAD_COUNT(whole); i++)
         if (name_is(name, whole[i])) return true;
     if (name_is(name, tensor_last_norm(c))) return true;
+    for (size_t i = 0; c->layer_embd && i < RAD_COUNT(of_layer_embd); i++)
+        if (name_is(name, of_layer_embd[i])) return true;
 
     char text[sizeof(tensor_name)];
     uint32_t layer;
@@ -249,7 +277,7 @@ bool tensor_known(const model_config *c, gguf_str name, bool *skipped)
     *skipped = layer >= c->num_layers && layer < c->num_layers + c->num_skipped;
     if (*skipped) return true;
     if (layer >= c->num_layers || len < name.len) return false;
-    const uint32_t set = tensors_of_layer(c, &c->layers[layer]);
+    const tensor_when set = tensors_of_layer(c, &c->layers[layer]);
     for (uint32_t r = 0; r < num_tensor_defs; r++) /* the whole name: "blk.03." is another */
         if ((set & tensor_defs[r].when) &&
             !strcmp(text, tensor_name_of(layer, &tensor_defs[r]).text))

@@ -10,41 +10,53 @@
 #include "model/config.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* What a layer is, as a set: a layer has the tensors whose `when` is in it. */
-typedef enum tensor_when {
-    WHEN_ATTENTION = 1 << 0,
-    WHEN_SPLIT_QKV = 1 << 1,
-    WHEN_FUSED_QKV = 1 << 2,
-    WHEN_QKV_BIAS = 1 << 3,
-    WHEN_HEAD_NORMS = 1 << 4,
-    WHEN_ROW_NORMS = 1 << 5,
-    WHEN_PRE_NORMS = 1 << 6,
-    WHEN_POST_NORMS = 1 << 7,
-    WHEN_SPLIT_FFN = 1 << 8,
-    WHEN_FUSED_FFN = 1 << 9,
-    WHEN_DENSE = 1 << 10,
-    WHEN_EXPERTS = 1 << 11,
-    WHEN_SHARED = 1 << 12,
-    WHEN_SHARED_GATE = 1 << 13,
-    WHEN_EXPERT_BIAS = 1 << 14,
-    WHEN_SELECT_BIAS = 1 << 15,
-    WHEN_OUTPUT_BIAS = 1 << 16,
-    WHEN_SINKS = 1 << 17,
-    WHEN_FFN_NORM = 1 << 18,
-    WHEN_LATENT = 1 << 20,
-    WHEN_LATENT_Q = 1 << 21,       /* whose q is made of a few numbers, */
-    WHEN_LATENT_PLAIN_Q = 1 << 22, /* or of the residual stream itself */
-    WHEN_LATE_FFN_NORM = 1 << 19,  /* which files call by the name of another norm */
-    WHEN_GATED_QKV = 1 << 23,      /* instead of WHEN_SPLIT_QKV: q's rows are twice as many */
-    WHEN_DELTA = 1 << 24,
-    WHEN_MAMBA = 1 << 25,
-    WHEN_CONV = 1 << 26,
-    WHEN_SOLE_FFN_NORM = 1 << 27, /* likewise, of a layer without a mixer */
-    WHEN_UNGATED_FFN = 1 << 28,   /* instead of WHEN_SPLIT_FFN: no gates */
-    WHEN_EXPERT_GATES = 1 << 29,
-    WHEN_SHARED_GATES = 1 << 30, /* of the shared expert's units; WHEN_SHARED_GATE is one for all */
-} tensor_when;
+typedef uint64_t tensor_when;
+#define WHEN_BIT(n)         ((tensor_when)1 << (n))
+#define WHEN_ATTENTION      WHEN_BIT(0)
+#define WHEN_SPLIT_QKV      WHEN_BIT(1)
+#define WHEN_FUSED_QKV      WHEN_BIT(2)
+#define WHEN_QKV_BIAS       WHEN_BIT(3)
+#define WHEN_HEAD_NORMS     WHEN_BIT(4)
+#define WHEN_ROW_NORMS      WHEN_BIT(5)
+#define WHEN_PRE_NORMS      WHEN_BIT(6)
+#define WHEN_POST_NORMS     WHEN_BIT(7)
+#define WHEN_SPLIT_FFN      WHEN_BIT(8)
+#define WHEN_FUSED_FFN      WHEN_BIT(9)
+#define WHEN_DENSE          WHEN_BIT(10)
+#define WHEN_EXPERTS        WHEN_BIT(11)
+#define WHEN_SHARED         WHEN_BIT(12)
+#define WHEN_SHARED_GATE    WHEN_BIT(13)
+#define WHEN_EXPERT_BIAS    WHEN_BIT(14)
+#define WHEN_SELECT_BIAS    WHEN_BIT(15)
+#define WHEN_OUTPUT_BIAS    WHEN_BIT(16)
+#define WHEN_SINKS          WHEN_BIT(17)
+#define WHEN_FFN_NORM       WHEN_BIT(18)
+#define WHEN_LATE_FFN_NORM  WHEN_BIT(19) /* which files call by the name of another norm */
+#define WHEN_LATENT         WHEN_BIT(20)
+#define WHEN_LATENT_Q       WHEN_BIT(21) /* whose q is made of a few numbers, */
+#define WHEN_LATENT_PLAIN_Q WHEN_BIT(22) /* or of the residual stream itself */
+#define WHEN_GATED_QKV      WHEN_BIT(23) /* instead of WHEN_SPLIT_QKV: q's rows are twice as many */
+#define WHEN_DELTA          WHEN_BIT(24)
+#define WHEN_MAMBA          WHEN_BIT(25)
+#define WHEN_CONV           WHEN_BIT(26)
+#define WHEN_SOLE_FFN_NORM  WHEN_BIT(27) /* likewise, of a layer without a mixer */
+#define WHEN_UNGATED_FFN    WHEN_BIT(28) /* instead of WHEN_SPLIT_FFN: no gates */
+#define WHEN_EXPERT_GATES   WHEN_BIT(29)
+#define WHEN_SHARED_GATES                                                                          \
+    WHEN_BIT(30) /* of the shared expert's units; WHEN_SHARED_GATE is one for all */
+#define WHEN_K_NORM       WHEN_BIT(31) /* of K's heads; WHEN_HEAD_NORMS is of Q's */
+#define WHEN_SOLE_Q       WHEN_BIT(32) /* instead of WHEN_SPLIT_QKV: K and V are another layer's, */
+#define WHEN_SPLIT_QK     WHEN_BIT(33) /* or V is K */
+#define WHEN_LAYER_EMBD   WHEN_BIT(34)
+#define WHEN_OUTPUT_SCALE WHEN_BIT(35)
+#define WHEN_BESIDE                                                                                \
+    WHEN_BIT(36) /* a mixture beside a dense block: norms of both, and what its router reads */
+#define WHEN_EXPERT_UPS    WHEN_BIT(37)
+#define WHEN_EXPERT_PAIRS  WHEN_BIT(39) /* instead of both: gates and ups in one tensor */
+#define WHEN_EXPERT_SCALES WHEN_BIT(38)
 
 typedef enum tensor_form {
     TENSOR_VECTOR,     /* floats; `cols` of them */
@@ -88,6 +100,8 @@ typedef enum tensor_size {
     SIZE_STATE_GROUP, /* and of those of a group */
     SIZE_MAMBA_IN,
     SIZE_ONE,
+    SIZE_2_EXPERT,
+    SIZE_LAYER_EMBD,
 } tensor_size;
 
 typedef struct tensor_def {
@@ -103,7 +117,7 @@ extern const tensor_def tensor_defs[];
 extern const uint32_t num_tensor_defs;
 
 /* Which rows a layer has: a set of tensor_when. */
-uint32_t tensors_of_layer(const model_config *c, const layer_config *l);
+tensor_when tensors_of_layer(const model_config *c, const layer_config *l);
 
 uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_size size);
 

@@ -117,9 +117,9 @@ static rad_status load_rope_divisors(load *l)
     const model_config *c = &l->w->config;
     const char *name = c->ropes[0].scaling.divisors;
     if (!name) return RAD_OK;
-    rad_status status = load_vector(l, name, c->rope_dim / 2, &l->w->rope_divisors);
+    rad_status status = load_vector(l, name, c->ropes[0].dim / 2, &l->w->rope_divisors);
     if (l->counts || l->loader->sizes_only) return status;
-    for (uint32_t i = 0; status == RAD_OK && i < c->rope_dim / 2; i++)
+    for (uint32_t i = 0; status == RAD_OK && i < c->ropes[0].dim / 2; i++)
         if (!(l->w->rope_divisors[i] > 0) || isinf(l->w->rope_divisors[i]))
             return rad_fail(l->err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
                             name, i, (double)l->w->rope_divisors[i]);
@@ -239,27 +239,28 @@ static rad_status load_matrices(load *l, weights_part *parts, uint32_t num_parts
     return status;
 }
 
-typedef struct embd_job {
+typedef struct table_job {
     load *l;
     const gguf_tensor *tensor;
-} embd_job;
+    const weights_table *table;
+    uint32_t rows, cols;
+} table_job;
 
-static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
+static void table_tile(void *arg, uint32_t tile, uint32_t thread)
 {
-    const embd_job *job = arg;
-    const model_weights *w = job->l->w;
+    const table_job *job = arg;
+    const weights_table *to = job->table;
     float *row = job->l->panels + thread * job->l->panel_floats;
-    uint32_t dim = w->config.dim, first = tile * GEMM_PANEL;
-    uint32_t end = RAD_MIN(first + GEMM_PANEL, w->config.vocab_size);
+    uint32_t first = tile * GEMM_PANEL, end = RAD_MIN(first + GEMM_PANEL, job->rows);
     for (uint32_t id = first; id < end; id++) {
-        char *out = (char *)w->token_embd + id * w->token_embd_row;
-        if (w->token_embd_type == job->tensor->type) {
-            memcpy(out, tensor_row_bytes(job->tensor, id), w->token_embd_row);
-        } else if (w->token_embd_type == GGML_F32) {
+        char *out = (char *)to->data + id * to->row;
+        if (to->type == job->tensor->type) {
+            memcpy(out, tensor_row_bytes(job->tensor, id), to->row);
+        } else if (to->type == GGML_F32) {
             tensor_row(job->tensor, id, (float *)out);
         } else {
             tensor_row(job->tensor, id, row);
-            for (uint32_t i = 0; i < dim; i++)
+            for (uint32_t i = 0; i < job->cols; i++)
                 ((uint16_t *)out)[i] = bf16_from_f32(row[i]);
         }
     }
@@ -268,7 +269,7 @@ static void embd_tile(void *arg, uint32_t tile, uint32_t thread)
 
 /* The table's own type where the policy keeps such, and it has blocks or is BF16 (F16, where the
  * others become f32). */
-static uint32_t embedding_type(const load *l, const gguf_tensor *t)
+static uint32_t table_type(const load *l, const gguf_tensor *t)
 {
     uint32_t values = 1, bytes;
     ggml_type_layout(t->type, &values, &bytes);
@@ -279,41 +280,50 @@ static uint32_t embedding_type(const load *l, const gguf_tensor *t)
     return l->w->dtype == RAD_F32 ? GGML_F32 : GGML_BF16;
 }
 
-static rad_status load_embedding(load *l)
+static rad_status load_table(load *l, const char *name, uint32_t rows, uint32_t cols,
+                             weights_table *out)
 {
-    model_weights *w = l->w;
-    const model_config *c = &w->config;
-    if (c->tied) {
-        weights_part both = {.name = "token_embd.weight", .rows = c->vocab_size};
-        return load_matrix(l, &both, 1, c->dim, &w->output);
-    }
-    weights_part output = {.name = "output.weight", .rows = c->vocab_size};
-    rad_status status = load_matrix(l, &output, 1, c->dim, &w->output);
-    if (status != RAD_OK) return status;
-
-    embd_job job = {.l = l};
-    status = tensor_find(l->file, "token_embd.weight", c->vocab_size, c->dim, &job.tensor, l->err);
+    table_job job = {.l = l, .table = out, .rows = rows, .cols = cols};
+    rad_status status = tensor_find(l->file, name, rows, cols, &job.tensor, l->err);
     if (status == RAD_OK) note(l, (ahead_field){{job.tensor}, 1, 1});
     if (status != RAD_OK || l->counts) return status;
     uint32_t values = 1, bytes = 0;
-    w->token_embd_type = embedding_type(l, job.tensor);
-    ggml_type_layout(w->token_embd_type, &values, &bytes);
-    w->token_embd_row = c->dim / values * bytes;
-    w->token_embd_bytes = rad_mul(c->vocab_size, w->token_embd_row);
-    w->bytes += w->token_embd_bytes;
+    out->type = table_type(l, job.tensor);
+    ggml_type_layout(out->type, &values, &bytes);
+    out->row = cols / values * bytes;
+    out->bytes = rad_mul(rows, out->row);
+    l->w->bytes += out->bytes;
     if (l->loader->sizes_only) return RAD_OK;
-    w->token_embd = rad_alloc(l->env, w->token_embd_bytes);
-    if (!w->token_embd)
-        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for token_embd.weight (%zu bytes)",
-                        w->token_embd_bytes);
-    compute_pool_run(l->loader->pool, (c->vocab_size + GEMM_PANEL - 1) / GEMM_PANEL, embd_tile,
-                     &job);
+    out->data = rad_alloc(l->env, out->bytes);
+    if (!out->data)
+        return rad_fail(l->err, RAD_E_NOMEM, "model: no memory for %s (%zu bytes)", name,
+                        out->bytes);
+    compute_pool_run(l->loader->pool, (rows + GEMM_PANEL - 1) / GEMM_PANEL, table_tile, &job);
     report(l, job.tensor);
     return RAD_OK;
 }
 
+static rad_status load_embedding(load *l)
+{
+    model_weights *w = l->w;
+    const model_config *c = &w->config;
+    weights_part output = {.name = c->tied ? "token_embd.weight" : "output.weight",
+                           .rows = c->vocab_size};
+    rad_status status = load_matrix(l, &output, 1, c->dim, &w->output);
+    if (status == RAD_OK && !c->tied)
+        status = load_table(l, "token_embd.weight", c->vocab_size, c->dim, &w->token_embd);
+    if (status != RAD_OK || !c->layer_embd) return status;
+    const uint32_t all = c->num_layers * c->layer_embd;
+    weights_part proj = {.name = "per_layer_model_proj.weight", .rows = all};
+    status = load_table(l, "per_layer_token_embd.weight", c->vocab_size, all, &w->layer_embd);
+    if (status == RAD_OK) status = load_matrix(l, &proj, 1, c->dim, &w->layer_embd_proj);
+    if (status == RAD_OK)
+        status = load_vector(l, "per_layer_proj_norm.weight", c->layer_embd, &w->layer_embd_norm);
+    return status;
+}
+
 /* What a layer has of the field whose rows of the table are [first, end). */
-static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t first, uint32_t end)
+static rad_status load_field(load *l, uint32_t layer, tensor_when set, uint32_t first, uint32_t end)
 {
     const model_config *c = &l->w->config;
     const layer_config *lc = &c->layers[layer];
@@ -349,12 +359,15 @@ static rad_status load_field(load *l, uint32_t layer, uint32_t set, uint32_t fir
 static rad_status load_layer(load *l, uint32_t layer)
 {
     const model_config *c = &l->w->config;
-    const uint32_t set = tensors_of_layer(c, &c->layers[layer]);
+    const tensor_when set = tensors_of_layer(c, &c->layers[layer]);
     rad_status status = RAD_OK;
     for (uint32_t first = 0, end; first < num_tensor_defs && status == RAD_OK; first = end) {
         end = tensor_field_end(first);
         status = load_field(l, layer, set, first, end);
     }
+    float *norm = l->w->layers[layer].router_norm; /* of rms(x) / sqrt(dim) */
+    for (uint32_t i = 0; norm && !l->counts && status == RAD_OK && i < c->dim; i++)
+        norm[i] = (float)((double)norm[i] / sqrt(c->dim));
     return status;
 }
 
@@ -375,6 +388,8 @@ rad_status model_tensors_check(const gguf_file *file, const model_config *config
 static void link_weights(model_weights *w)
 {
     gemm_weight *last = w->output;
+    if (w->layer_embd_proj) gemm_weight_set_next(last, w->layer_embd_proj);
+    if (w->layer_embd_proj) last = w->layer_embd_proj;
     for (uint32_t i = 0; i < w->config.num_layers; i++)
         for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first)) {
             if (tensor_defs[first].form != TENSOR_MATRIX &&
@@ -493,7 +508,8 @@ static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uin
         rad_free(env, each, count * sizeof *each);
         return;
     }
-    const uint32_t set = tensors_of_layer(c, lc), end = tensor_field_end(first);
+    const tensor_when set = tensors_of_layer(c, lc);
+    const uint32_t end = tensor_field_end(first);
     size_t n = 0;
     for (uint32_t r = first; r < end; r++) {
         if (!(set & tensor_defs[r].when)) continue;
@@ -512,19 +528,30 @@ void model_weights_fini(const rad_env *env, model_weights *w)
             free_field(env, w, i, first);
     rad_free(env, w->layers, c->num_layers * sizeof *w->layers);
     rad_free(env, w->output_norm, c->dim * sizeof(float));
-    rad_free(env, w->rope_divisors, c->rope_dim / 2 * sizeof(float));
+    rad_free(env, w->rope_divisors, c->ropes[0].dim / 2 * sizeof(float));
+    rad_free(env, w->layer_embd_norm, c->layer_embd * sizeof(float));
     gemm_weight_destroy(w->output);
+    gemm_weight_destroy(w->layer_embd_proj);
     rad_free(env, w->matrices, w->matrices_bytes);
-    rad_free(env, w->token_embd, w->token_embd_bytes);
+    rad_free(env, w->token_embd.data, w->token_embd.bytes);
+    rad_free(env, w->layer_embd.data, w->layer_embd.bytes);
     *w = (model_weights){0};
+}
+
+static void table_read(const weights_table *t, rad_token id, uint32_t cols, float *out)
+{
+    ggml_decode(t->type, (const char *)t->data + (size_t)id * t->row, cols, out);
 }
 
 void model_weights_embed(const model_weights *w, rad_token id, float *out)
 {
-    uint32_t dim = w->config.dim;
     if (w->config.tied)
         gemm_weight_get_row(w->output, (uint32_t)id, out);
     else
-        ggml_decode(w->token_embd_type,
-                    (const char *)w->token_embd + (size_t)id * w->token_embd_row, dim, out);
+        table_read(&w->token_embd, id, w->config.dim, out);
+}
+
+void model_weights_embed_layers(const model_weights *w, rad_token id, float *out)
+{
+    table_read(&w->layer_embd, id, w->config.num_layers * w->config.layer_embd, out);
 }

@@ -60,7 +60,26 @@ typedef struct layer_weights {
     float *shared_gate;           /* [dim] */
     gemm_weight *shared_gate_up;  /* [2 * experts.shared_dim][dim] */
     gemm_weight *shared_down;     /* [dim][experts.shared_dim] */
+
+    float *dense_norm;        /* [dim] of a mixture beside a dense block: behind that, */
+    float *router_norm;       /* before the router, by sqrt(dim) smaller than in the file, */
+    float *experts_norm;      /* before the experts */
+    float *post_experts_norm; /* and behind them */
+    float *expert_scales;     /* [experts.count] */
+
+    gemm_weight *embd_gate; /* [layer_embd][dim] */
+    gemm_weight *embd_proj; /* [dim][layer_embd] */
+    float *embd_norm;       /* [dim] */
+    float *output_scale;    /* [1] */
 } layer_weights;
+
+/* Rows of numbers that stay as the file has them, or become the runner's dtype. */
+typedef struct weights_table {
+    void *data; /* NULL: there is none */
+    size_t bytes;
+    size_t row;    /* bytes of one */
+    uint32_t type; /* ggml_type */
+} weights_table;
 
 typedef struct model_weights {
     model_config config;
@@ -71,10 +90,10 @@ typedef struct model_weights {
     gemm_weight *output;   /* [vocab_size][dim] */
     void *matrices;        /* where all packed ones lie, see weights.c */
     size_t matrices_bytes;
-    void *token_embd; /* [vocab_size][dim] of token_embd_type; NULL when config.tied */
-    size_t token_embd_bytes;
-    size_t token_embd_row;                 /* bytes of one */
-    uint32_t token_embd_type;              /* ggml_type */
+    weights_table token_embd;              /* [vocab_size][dim]; none when config.tied */
+    weights_table layer_embd;              /* [vocab_size][num_layers * layer_embd] */
+    gemm_weight *layer_embd_proj;          /* [num_layers * layer_embd][dim] */
+    float *layer_embd_norm;                /* [layer_embd] */
     uint64_t bytes;                        /* of all of it, for people who plan memory */
     uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of packed matrices, by type */
 } model_weights;
@@ -100,7 +119,8 @@ rad_status model_weights_load(const rad_env *env, const gguf_file *file, const m
                               rad_error *err);
 void model_weights_fini(const rad_env *env, model_weights *weights); /* half-loaded is fine */
 
-/* The embedding of token `id` as dim floats. */
+/* The embedding of token `id` as dim floats; and what layers add of it, num_layers * layer_embd. */
 void model_weights_embed(const model_weights *weights, rad_token id, float *out);
+void model_weights_embed_layers(const model_weights *weights, rad_token id, float *out);
 
 #endif

@@ -348,8 +348,10 @@ static uint32_t window_pages(const scheduler *s)
     const runner_info *model = &s->params.runner->info;
     uint32_t page_size = s->pools.page_size, window = model->sliding_window;
     uint64_t pages = s->params.window_total_tokens / page_size;
-    if (!model->window_layers || window >= s->context_length) return 0;
-    if (pages < s->max_total_pages) return (uint32_t)pages;
+    const bool apart = runner_layers_differ(model); /* whatever the context is */
+    if (!model->window_layers || (window >= s->context_length && !apart)) return 0;
+    if (pages < s->max_total_pages && (pages || !apart)) return (uint32_t)pages;
+    if (apart) return s->max_total_pages;
     bool fits = s->max_total_pages >= window_memory_least_pages(window, page_size);
     return fits ? s->max_total_pages : 0;
 }

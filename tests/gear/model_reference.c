@@ -16,10 +16,12 @@ typedef struct judge {
     uint32_t num_tokens;
     rad_error *err;
     double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores, *router;
-    double *wide;  /* what a recurrent layer makes of a token; q with its gates */
-    double *sums;  /* of one of its heads */
-    float *row;    /* of a weight */
-    double *clear; /* see model_reference_routed */
+    double *kept_k[2], *kept_v[2]; /* of the last layer with its own, without a window and with */
+    double *embd;                  /* what layers add of each token */
+    double *wide;                  /* what a recurrent layer makes of a token; q with its gates */
+    double *sums;                  /* of one of its heads */
+    float *row;                    /* of a weight */
+    double *clear;                 /* see model_reference_routed */
 } judge;
 
 /* Where the tensor is; the layer's number goes into the name. */
@@ -72,6 +74,17 @@ static rad_status add_bias_to(const judge *j, const char *name, uint32_t layer, 
     return status;
 }
 
+/* Each number by another. */
+static rad_status scale_by(const judge *j, const char *name, uint32_t layer, uint32_t n, double *x)
+{
+    const gguf_tensor *by;
+    rad_status status = find(j, name, layer, 0, n, &by);
+    if (status == RAD_OK) tensor_row(by, 0, j->row);
+    for (uint32_t i = 0; status == RAD_OK && i < n; i++)
+        x[i] *= (double)j->row[i];
+    return status;
+}
+
 static rad_status add_bias(const judge *j, const char *name, uint32_t layer, uint32_t n,
                            double *out)
 {
@@ -105,10 +118,10 @@ static rad_status rms_norm(const judge *j, const char *name, uint32_t layer, uin
 
 /* How far rotation i turns per position: base^(-2i/d), slower where the context was
  * stretched. */
-static double frequency(const model_config *c, const rope_config *r, uint32_t i, double divisor)
+static double frequency(const rope_config *r, uint32_t i, double divisor)
 {
     const rope_scaling *s = &r->scaling;
-    double d = c->rope_dim, base = (double)r->base, factor = (double)s->factor;
+    double d = r->dim, base = (double)r->base, factor = (double)s->factor;
     double freq = pow(base, -2.0 * i / d) / divisor;
     if (!s->yarn) return freq / factor;
     /* The rotations that make beta_fast and beta_slow turns in the original context. */
@@ -129,7 +142,7 @@ static rad_status rope_at(const judge *j, uint32_t l, double *x, uint32_t heads,
     const model_config *c = &j->c;
     if (c->layers[l].rope == ROPE_NONE) return RAD_OK;
     const rope_config *r = &c->ropes[c->layers[l].rope];
-    uint32_t half = c->rope_dim / 2;
+    uint32_t half = r->dim / 2;
     const gguf_tensor *divisors = NULL;
     if (r->scaling.divisors) {
         rad_status status = find(j, r->scaling.divisors, 0, 0, half, &divisors);
@@ -141,7 +154,7 @@ static rad_status rope_at(const judge *j, uint32_t l, double *x, uint32_t heads,
                                 r->scaling.divisors, i, (double)j->row[i]);
     }
     for (uint32_t i = 0; i < half; i++) {
-        double freq = frequency(c, r, i, divisors ? (double)j->row[i] : 1);
+        double freq = frequency(r, i, divisors ? (double)j->row[i] : 1);
         uint32_t first = c->arch->rope == ROPE_NEOX ? i : 2 * i;
         uint32_t second = c->arch->rope == ROPE_NEOX ? i + half : 2 * i + 1;
         for (uint32_t t = 0; t < j->num_tokens; t++)
@@ -260,7 +273,10 @@ static rad_status project_qkv(const judge *j, uint32_t l)
                  {"blk.%u.attn_v.weight", "blk.%u.attn_v.bias", layer_v_dim(lc), j->v}};
     rad_status s = RAD_OK;
     for (uint32_t i = 0, row = 0; i < 3 && s == RAD_OK; row += parts[i++].rows) {
-        if (i == 0 && lc->gated)
+        if (i && lc->shares_kv) break;
+        if (i == 2 && lc->v_is_k)
+            memcpy(j->v, j->k, (size_t)j->num_tokens * parts[i].rows * sizeof *j->v);
+        else if (i == 0 && lc->gated)
             s = project_gated_q(j, l);
         else if (c->arch->fused_qkv)
             s = matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row, parts[i].rows,
@@ -289,6 +305,29 @@ static const char *ffn_norm_name(const judge *j)
                                       : "blk.%u.ffn_norm.weight";
 }
 
+/* Gemma 4: without weights. */
+static void plain_norm(const judge *j, uint32_t n, size_t count, double *x)
+{
+    for (size_t v = 0; v < count; v++, x += n) {
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += x[i] * x[i];
+        for (uint32_t i = 0; i < n; i++)
+            x[i] /= sqrt(sum / n + (double)j->c.rms_eps);
+    }
+}
+
+/* The last layers may have none: they see what the last one before them that sees as far has. */
+static void keep_or_take_kv(const judge *j, const layer_config *lc)
+{
+    const size_t k = (size_t)j->num_tokens * layer_k_dim(lc) * sizeof(double),
+                 v = (size_t)j->num_tokens * layer_v_dim(lc) * sizeof(double);
+    double *kept_k = j->kept_k[lc->window > 0], *kept_v = j->kept_v[lc->window > 0];
+    if (!j->c.arch->shared_kv) return;
+    memcpy(lc->shares_kv ? j->k : kept_k, lc->shares_kv ? kept_k : j->k, k);
+    memcpy(lc->shares_kv ? j->v : kept_v, lc->shares_kv ? kept_v : j->v, v);
+}
+
 /* Of each head, or of all heads of q and of k together. */
 static rad_status norm_qk(const judge *j, uint32_t l)
 {
@@ -298,7 +337,8 @@ static rad_status norm_qk(const judge *j, uint32_t l)
     if (j->c.arch->qk_norm == QK_NORM_NONE) return RAD_OK;
     rad_status s = rms_norm(j, "blk.%u.attn_q_norm.weight", l, row ? layer_q_dim(lc) : lc->head_dim,
                             row ? n : n * lc->num_heads, j->q, j->q);
-    if (s != RAD_OK) return s;
+    if (s != RAD_OK || lc->shares_kv) return s;
+    if (j->c.arch->v_norm) plain_norm(j, lc->v_head_dim, n * lc->num_kv_heads, j->v);
     return rms_norm(j, "blk.%u.attn_k_norm.weight", l, row ? layer_k_dim(lc) : lc->head_dim,
                     row ? n : n * lc->num_kv_heads, j->k, j->k);
 }
@@ -321,8 +361,9 @@ static rad_status attention_block(const judge *j, uint32_t l)
     if (s == RAD_OK) s = project_qkv(j, l);
     if (s == RAD_OK) s = norm_qk(j, l);
     if (s == RAD_OK) s = rope(j, l, j->q, lc->num_heads);
-    if (s == RAD_OK) s = rope(j, l, j->k, lc->num_kv_heads);
+    if (s == RAD_OK && !lc->shares_kv) s = rope(j, l, j->k, lc->num_kv_heads);
     if (s != RAD_OK) return s;
+    keep_or_take_kv(j, lc);
     warm_q(j, l);
     for (uint32_t t = 0; t < j->num_tokens; t++)
         for (uint32_t h = 0; h < lc->num_heads; h++)
@@ -645,6 +686,24 @@ static rad_status expert_matvec(const judge *j, const char *name, uint32_t l, ui
     return s;
 }
 
+/* Gates and ups in one tensor: the gates of each expert, then its ups. */
+static rad_status expert_pair(const judge *j, uint32_t l, uint32_t expert, uint32_t all,
+                              uint32_t width, const double *in)
+{
+    const gguf_tensor *w;
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.ffn_gate_up_exps.weight", l);
+    rad_status s = tensor_find_many(j->file, full, all, 2 * width, j->c.dim, &w, j->err);
+    for (uint32_t n = 0; s == RAD_OK && n < 2 * width; n++) {
+        double sum = 0;
+        tensor_row(w, (uint64_t)expert * 2 * width + n, j->row);
+        for (uint32_t k = 0; k < j->c.dim; k++)
+            sum += (double)j->row[k] * in[k];
+        *(n < width ? &j->gate[n] : &j->up[n - width]) = sum;
+    }
+    return s;
+}
+
 /* added += weight * down . (act(gate . in) * up . in) */
 static rad_status add_expert(const judge *j, uint32_t l, const char *const names[3],
                              uint32_t expert, uint32_t all, uint32_t width, double weight,
@@ -653,9 +712,12 @@ static rad_status add_expert(const judge *j, uint32_t l, const char *const names
     const uint32_t dim = j->c.dim;
     double *said = j->attended; /* free by now; attention's heads may be narrower than dim */
     rad_status s = RAD_OK;
-    if (j->c.arch->ffn != FFN_RELU2)
+    if (j->c.experts.pairs)
+        s = expert_pair(j, l, expert, all, width, in);
+    else if (j->c.arch->ffn != FFN_RELU2)
         s = expert_matvec(j, names[0], l, expert, all, width, dim, in, j->gate);
-    if (s == RAD_OK) s = expert_matvec(j, names[1], l, expert, all, width, dim, in, j->up);
+    if (s == RAD_OK && !j->c.experts.pairs)
+        s = expert_matvec(j, names[1], l, expert, all, width, dim, in, j->up);
     for (uint32_t i = 0; s == RAD_OK && i < width; i++)
         j->gate[i] = activated(j, j->gate[i], j->up[i]);
     if (s == RAD_OK) s = expert_matvec(j, names[2], l, expert, all, dim, width, j->gate, said);
@@ -728,7 +790,8 @@ static void mask_groups(const judge *j, double *by)
     if (j->clear) *j->clear = fmin(*j->clear, least_in - most_out);
 }
 
-static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
+/* routed_by: what the router reads of all tokens; NULL: what the experts read. */
+static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t, const double *routed_by)
 {
     static const char *const each[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"},
                              *const shared[] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
@@ -738,7 +801,8 @@ static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
     double *added = j->added + (size_t)t * c->dim;
     double *score = j->router, *by = score + x->count, *weight = by + x->count;
     memset(added, 0, c->dim * sizeof *added);
-    rad_status s = expert_matvec(j, "ffn_gate_inp", l, 0, 1, x->count, c->dim, in, score);
+    rad_status s = expert_matvec(j, "ffn_gate_inp", l, 0, 1, x->count, c->dim,
+                                 routed_by ? routed_by + (size_t)t * c->dim : in, score);
     if (s != RAD_OK) return s;
     double all = 0; /* what a softmax divides by: groups are compared by sums of probabilities */
     for (uint32_t e = 0; e < x->count; e++)
@@ -750,6 +814,8 @@ static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t)
     if (x->select_bias) s = add_bias_to(j, "blk.%u.exp_probs_b.bias", l, x->count, by);
     mask_groups(j, by);
     weigh_experts(j, by, score, weight);
+    if (s == RAD_OK && x->scaled)
+        s = scale_by(j, "blk.%u.ffn_down_exps.scale", l, x->count, weight);
     for (uint32_t e = 0; s == RAD_OK && e < x->count; e++)
         if (weight[e] > 0) s = add_expert(j, l, each, e, x->count, x->dim, weight[e], in, added);
     if (s != RAD_OK || !x->shared_dim) return s;
@@ -767,11 +833,12 @@ static rad_status experts_block(const judge *j, uint32_t l)
 {
     rad_status s = read_residual(j, ffn_norm_name(j), l);
     for (uint32_t t = 0; t < j->num_tokens && s == RAD_OK; t++)
-        s = experts_of_token(j, l, t);
+        s = experts_of_token(j, l, t, NULL);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
 }
 
-static rad_status feed_forward_block(const judge *j, uint32_t l)
+/* What a dense block makes of the residual stream, in `added`. */
+static rad_status dense_answer(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
     bool fused = c->arch->fused_ffn;
@@ -787,8 +854,81 @@ static rad_status feed_forward_block(const judge *j, uint32_t l)
     if (s != RAD_OK) return s;
     for (size_t i = 0; i < (size_t)j->num_tokens * f; i++)
         j->gate[i] = activated(j, j->gate[i], j->up[i]);
-    s = matmul(j, "blk.%u.ffn_down.weight", l, c->dim, f, j->gate, j->added);
+    return matmul(j, "blk.%u.ffn_down.weight", l, c->dim, f, j->gate, j->added);
+}
+
+static rad_status feed_forward_block(const judge *j, uint32_t l)
+{
+    rad_status s = dense_answer(j, l);
     return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
+}
+
+/* Gemma 4: a dense block and experts, each between norms of its own; the router reads rms(x) times
+ * a vector / sqrt(dim). */
+static rad_status both_block(const judge *j, uint32_t l)
+{
+    const uint32_t dim = j->c.dim, n = j->num_tokens;
+    double *dense = j->embd + (size_t)n * j->c.num_layers * j->c.layer_embd,
+           *routed = dense + (size_t)n * dim;
+    rad_status s = dense_answer(j, l);
+    if (s == RAD_OK) s = rms_norm(j, "blk.%u.post_ffw_norm_1.weight", l, dim, n, j->added, dense);
+    if (s == RAD_OK) s = rms_norm(j, "blk.%u.ffn_gate_inp.scale", l, dim, n, j->x, routed);
+    for (size_t i = 0; i < (size_t)n * dim; i++)
+        routed[i] /= sqrt(dim);
+    if (s == RAD_OK) s = rms_norm(j, "blk.%u.pre_ffw_norm_2.weight", l, dim, n, j->x, j->normed);
+    for (uint32_t t = 0; t < n && s == RAD_OK; t++)
+        s = experts_of_token(j, l, t, routed);
+    if (s == RAD_OK)
+        s = rms_norm(j, "blk.%u.post_ffw_norm_2.weight", l, dim, n, j->added, j->added);
+    for (size_t i = 0; i < (size_t)n * dim; i++)
+        j->added[i] += dense[i];
+    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
+}
+
+/* What all layers add of the tokens, when x is their embedding. */
+static rad_status embed_layers(const judge *j, const rad_token *tokens)
+{
+    const uint32_t width = j->c.layer_embd, all = j->c.num_layers * width, n = j->num_tokens;
+    const gguf_tensor *table;
+    if (!width) return RAD_OK;
+    rad_status s = matmul(j, "per_layer_model_proj.weight", 0, all, j->c.dim, j->x, j->embd);
+    for (size_t i = 0; i < (size_t)n * all; i++)
+        j->embd[i] /= sqrt(j->c.dim);
+    if (s == RAD_OK)
+        s = rms_norm(j, "per_layer_proj_norm.weight", 0, width, (size_t)n * j->c.num_layers,
+                     j->embd, j->embd);
+    if (s == RAD_OK) s = find(j, "per_layer_token_embd.weight", 0, j->c.vocab_size, all, &table);
+    for (uint32_t t = 0; s == RAD_OK && t < n; t++) {
+        tensor_row(table, (uint64_t)tokens[t], j->row);
+        for (uint32_t i = 0; i < all; i++) {
+            double *e = &j->embd[(size_t)t * all + i];
+            *e = (*e + (double)j->row[i] * sqrt(width)) / sqrt(2);
+        }
+    }
+    return s;
+}
+
+static rad_status embedding_block(const judge *j, uint32_t l)
+{
+    const uint32_t width = j->c.layer_embd, all = j->c.num_layers * width, n = j->num_tokens;
+    rad_status s = matmul(j, "blk.%u.inp_gate.weight", l, width, j->c.dim, j->x, j->wide);
+    for (uint32_t t = 0; s == RAD_OK && t < n; t++)
+        for (uint32_t i = 0; i < width; i++) {
+            double *g = &j->wide[(size_t)t * width + i];
+            *g = activated(j, *g, j->embd[(size_t)t * all + (size_t)l * width + i]);
+        }
+    if (s == RAD_OK) s = matmul(j, "blk.%u.proj.weight", l, j->c.dim, width, j->wide, j->added);
+    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_norm.weight", l) : s;
+}
+
+static rad_status scale_output(const judge *j, uint32_t l)
+{
+    const gguf_tensor *scale;
+    rad_status s = find(j, "blk.%u.layer_output_scale.weight", l, 0, 1, &scale);
+    if (s == RAD_OK) tensor_row(scale, 0, j->row);
+    for (size_t i = 0; s == RAD_OK && i < (size_t)j->num_tokens * j->c.dim; i++)
+        j->x[i] *= (double)j->row[0];
+    return s;
 }
 
 static rad_status embed(const judge *j, const rad_token *tokens)
@@ -824,10 +964,15 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
 {
     const model_config *c = &j->c;
     rad_status s = embed(j, tokens);
+    if (s == RAD_OK) s = embed_layers(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
         s = mixer_block(j, l);
         if (s == RAD_OK && !c->layers[l].no_ffn)
-            s = c->layers[l].experts ? experts_block(j, l) : feed_forward_block(j, l);
+            s = !c->layers[l].experts     ? feed_forward_block(j, l)
+                : c->arch->experts_beside ? both_block(j, l)
+                                          : experts_block(j, l);
+        if (s == RAD_OK && c->layer_embd) s = embedding_block(j, l);
+        if (s == RAD_OK && c->layers[l].scaled) s = scale_output(j, l);
     }
     if (s == RAD_OK)
         s = rms_norm(j, c->arch->last_norm ? c->arch->last_norm : "output_norm.weight", 0, c->dim,
@@ -882,12 +1027,16 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     most.attn = RAD_MAX(most.attn, c->recurrent.heads * c->recurrent.value);
     most.ffn = RAD_MAX(most.ffn, c->recurrent.taps);
     const size_t sums = (size_t)c->recurrent.key * c->recurrent.value;
+    const size_t embd = (size_t)c->num_layers * c->layer_embd;
+    const size_t kept = c->arch->shared_kv ? 1 : 0, beside = c->arch->experts_beside ? 2 : 0;
+    most.qkv = RAD_MAX(most.qkv, c->layer_embd);
     size_t per_token = 2 * (size_t)c->dim + added + most.q + most.k + most.v + most.attn +
-                       2 * (size_t)most.ffn + 1 + most.qkv;
+                       2 * (size_t)most.ffn + 1 + most.qkv + embd + beside * c->dim +
+                       2 * kept * (most.k + most.v);
     size_t widest = RAD_MAX(RAD_MAX(c->dim, most.ffn), RAD_MAX(most.attn, most.qkv));
     const size_t routed = 3 * (size_t)c->experts.count;
     widest = RAD_MAX(widest, c->experts.count);
-    widest = RAD_MAX(widest, most.q);
+    widest = RAD_MAX(RAD_MAX(widest, most.q), embd);
     size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + routed + sums + widest, sizeof(double));
     rad_env full = rad_env_or_default(env);
     double *memory = rad_alloc(&full, bytes), *at = memory;
@@ -896,10 +1045,22 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     const struct {
         double **array;
         size_t width;
-    } arrays[] = {{&j.x, c->dim},           {&j.normed, c->dim}, {&j.added, added},
-                  {&j.q, most.q},           {&j.k, most.k},      {&j.v, most.v},
-                  {&j.attended, most.attn}, {&j.gate, most.ffn}, {&j.up, most.ffn},
-                  {&j.scores, 1},           {&j.wide, most.qkv}};
+    } arrays[] = {{&j.x, c->dim},
+                  {&j.normed, c->dim},
+                  {&j.added, added},
+                  {&j.q, most.q},
+                  {&j.k, most.k},
+                  {&j.v, most.v},
+                  {&j.attended, most.attn},
+                  {&j.gate, most.ffn},
+                  {&j.up, most.ffn},
+                  {&j.scores, 1},
+                  {&j.wide, most.qkv},
+                  {&j.kept_k[0], kept * most.k},
+                  {&j.kept_k[1], kept * most.k},
+                  {&j.kept_v[0], kept * most.v},
+                  {&j.kept_v[1], kept * most.v},
+                  {&j.embd, embd + beside * c->dim}};
     for (size_t i = 0; i < RAD_COUNT(arrays); i++) {
         *arrays[i].array = at;
         at += num_tokens * arrays[i].width;
