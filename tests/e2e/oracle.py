@@ -11,7 +11,9 @@ mixtures of experts: Mixtral, Granite (with a shared expert), OLMoE and Qwen2-Mo
 as they are; Qwen2's shared expert has a gate), Qwen3-MoE, gpt-oss (its model card and reference
 code: sinks, biases, limits in its SwiGLU), DeepSeek 2 and 3 (latent attention as the paper writes
 it, K and V of every head made; sigmoids, a bias to choose by, groups of experts), Ling 2.0, ERNIE
-4.5 (probabilities plus a bias to choose by); layers that keep a state, token by token: Qwen 3.5
+4.5 (probabilities plus a bias to choose by); Gemma 4 (wider heads in full layers, scores as they
+are, V normed and K's own where there is none, last layers that read others' K and V, a second
+embedding of which each layer adds its part, experts beside the dense block); layers that keep a state, token by token: Qwen 3.5
 (gated delta rule; its attention has gates), Granite 4 h (Mamba 2), LFM2 (short convolutions). GGUF
 stores the q and k of those whose RoPE was permuted so that it turns neighbours; of all others it
 turns halves. Gemma's norms are stored as 1 + w.
@@ -74,9 +76,11 @@ def local_layers(meta, arch, layers):
 
 def local_angles(meta, arch, rope_dim, base, angles):
     """Those of local layers."""
-    if arch not in ("gemma3", "olmo2"):
+    if arch not in ("gemma3", "gemma4", "olmo2"):
         return angles
-    base = meta.get(f"{arch}.rope.freq_base_swa", 10000.0 if arch == "gemma3" else base)
+    rope_dim = meta.get(f"{arch}.rope.dimension_count_swa",
+                        meta.get(f"{arch}.attention.key_length_swa", rope_dim))
+    base = meta.get(f"{arch}.rope.freq_base_swa", base if arch == "olmo2" else 10000.0)
     return base ** (-2.0 * np.arange(rope_dim // 2) / rope_dim), 1.0
 
 
@@ -154,17 +158,22 @@ def conv_layer(t, h):
     return (c * convolved(b * x, t("shortconv.conv"))) @ t("shortconv.out_proj").T
 
 
-def mixture(t, h, arch, key):
-    """What the experts say that each row's router chose, weighted."""
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
+
+
+def mixture(t, h, arch, key, routed=None):
+    """What the experts say that each row's router chose, weighted; `routed` is what it reads, if
+    not h."""
     def expert(row, gate, up, down, biases=(0, 0, 0)):
         g, u = gate @ row + biases[0], up @ row + biases[1]
         if arch == "gpt-oss":
             g, u = np.minimum(g, 7), np.clip(u, -7, 7)
             return down @ (g / (1 + np.exp(-1.702 * g)) * (u + 1)) + biases[2]
-        return down @ (silu(g) * u)
+        return down @ ((gelu(g) if arch == "gemma4" else silu(g)) * u)
 
     used = key("expert_used_count")
-    scores = h @ t("ffn_gate_inp").T
+    scores = (h if routed is None else routed) @ t("ffn_gate_inp").T
     if arch == "gpt-oss":
         scores = scores + t("ffn_gate_inp", "bias")
     p = np.exp(scores - scores.max(-1, keepdims=True))
@@ -180,7 +189,10 @@ def mixture(t, h, arch, key):
         for row, out_groups in zip(by.reshape(len(h), groups, -1), order):
             row[out_groups] = -np.inf
     out = np.zeros_like(h)
-    exps = [t(f"ffn_{part}_exps") for part in ("gate", "up", "down")]
+    if arch == "gemma4":
+        exps = [*np.split(t("ffn_gate_up_exps"), 2, 1), t("ffn_down_exps")]
+    else:
+        exps = [t(f"ffn_{part}_exps") for part in ("gate", "up", "down")]
     biases = [t(f"ffn_{part}_exps", "bias") if arch == "gpt-oss" else np.zeros(len(exps[0]))
               for part in ("gate", "up", "down")]
     for i, row in enumerate(h):
@@ -188,6 +200,8 @@ def mixture(t, h, arch, key):
         weights = p[i, best]
         if key("expert_weights_norm", arch not in ("olmoe", "qwen2moe", "deepseek2", "bailingmoe2")):
             weights = weights / weights.sum()
+        if arch == "gemma4":
+            weights = weights * t("ffn_down_exps", "scale")[best]
         for e, weight in zip(best, weights * key("expert_weights_scale", 1.0)):
             out[i] += weight * expert(row, *(w[e] for w in exps), [b[e] for b in biases])
         if key("expert_shared_feed_forward_length", 0) or key("expert_shared_count", 0):
@@ -226,7 +240,8 @@ def forward(meta, w, ids, context=None):
     arch = meta["general.architecture"]
     gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch.startswith("granite")
     oss = arch == "gpt-oss"
-    gemma = arch in ("gemma2", "gemma3")
+    gemma4 = arch == "gemma4"
+    gemma = arch in ("gemma2", "gemma3", "gemma4")
     behind = gemma or arch == "olmo2"
 
     def key(name, *default):
@@ -243,8 +258,9 @@ def forward(meta, w, ids, context=None):
     window = key("attention.sliding_window", 4096 if gemma2 else 0)
     locals_ = local_layers(meta, arch, layers)
     cap = key("attn_logit_softcapping", 50.0) if gemma2 else 0
-    final_cap = key("final_logit_softcapping", 30.0) if gemma2 else 0
-    scale = key("attention.scale", 0) or 1 / np.sqrt(hd)
+    final_cap = key("final_logit_softcapping", 30.0) if gemma2 else key("final_logit_softcapping", 0)
+    scale = key("attention.scale", 0) or (1 if gemma4 else 1 / np.sqrt(hd))
+    own_kv, kept = layers - key("attention.shared_kv_layers", 0), {}
     residual = (key("residual_scale", 0) or 1) if granite else 1
     latent = key("attention.kv_lora_rank", 0)
     if latent:  # YaRN's temperature is in the scale instead
@@ -261,7 +277,18 @@ def forward(meta, w, ids, context=None):
     n = len(ids)
     back = np.arange(n)[:, None] - np.arange(n)[None, :]  # query's position minus key's
     def attention(t, h, layer, heads, kv, local):
-        if latent:
+        hd = key("attention.key_length_swa") if gemma4 and local else key("attention.key_length")
+        if gemma4:
+            q, k, v = h @ t("attn_q").T, *kept.get(bool(local), (None, None))
+            if layer < own_kv:
+                k = h @ t("attn_k").T
+                v = h @ t("attn_v").T if f"blk.{layer}.attn_v.weight" in w else k
+                k, v = k.reshape(n, kv, hd), norm(v.reshape(n, kv, hd), 1)
+                k = rotate(norm(k, t("attn_k_norm")), *(local_turns if local else angles), False)
+                kept[bool(local)] = k, v
+            q = rotate(norm(q.reshape(n, heads, hd), t("attn_q_norm")),
+                       *(local_turns if local else angles), False)
+        elif latent:
             q, k, v = latent_heads(t, h, key, angles, norm)
         elif phi or arch == "bailingmoe2":
             q, k, v = np.split(h @ t("attn_qkv").T, [heads * hd, (heads + kv) * hd], -1)
@@ -275,11 +302,11 @@ def forward(meta, w, ids, context=None):
             q, gate = np.split(q.reshape(n, heads, 2 * hd), 2, -1)
         if arch in ("olmo2", "olmoe"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        if not latent:
+        if not latent and not gemma4:
             q, k, v = q.reshape(n, heads, hd), k.reshape(n, kv, hd), v.reshape(n, kv, hd)
         if arch in ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "qwen35", "qwen35moe", "lfm2", "lfm2moe", "bailingmoe2"):
             q, k = norm(q, t("attn_q_norm")), norm(k, t("attn_k_norm"))
-        if not (arch == "smollm3" and layer % 4 == 3) and not latent and key("rope.scaling.finetuned", True):
+        if not (arch == "smollm3" and layer % 4 == 3) and not latent and not gemma4 and key("rope.scaling.finetuned", True):
             turns = local_turns if local else angles
             q, k = (rotate(y, *turns, arch in NEIGHBOURS) for y in (q, k))
         if warmth:
@@ -299,6 +326,11 @@ def forward(meta, w, ids, context=None):
 
     x = w["token_embd.weight"][ids] * (np.sqrt(dim) if gemma else
                                        (key("embedding_scale", 0) or 1) if granite else 1)
+    width = key("embedding_length_per_layer_input", 0)
+    if width:
+        e = (x @ w["per_layer_model_proj.weight"].T / np.sqrt(dim)).reshape(n, layers, width)
+        e = norm(e, w["per_layer_proj_norm.weight"])
+        e = (e + w["per_layer_token_embd.weight"][ids].reshape(e.shape) * np.sqrt(width)) / np.sqrt(2)
     for layer in range(layers):
         heads = of_layer(key("attention.head_count"), layer)
         ffn = of_layer(key("feed_forward_length"), layer)
@@ -320,15 +352,21 @@ def forward(meta, w, ids, context=None):
             a = conv_layer(t, h) if arch.startswith("lfm2") else mamba_layer(t, h, key, norm)
         x = x + residual * (norm(a, t("post_attention_norm")) if behind else a)
         h = x if arch == "olmo2" else norm(x, t("post_attention_norm" if oss or gated else "ffn_norm"))
-        if f"blk.{layer}.ffn_gate_inp.weight" in w:
+        if f"blk.{layer}.ffn_gate_inp.weight" in w and not gemma4:
             x = x + residual * mixture(t, h, arch, key)
             continue
         up = h @ t("ffn_up").T
         gate, up = (up[:, :ffn], up[:, ffn:]) if phi else (h @ t("ffn_gate").T, up)
-        act = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate ** 3))) \
-            if gemma else silu(gate)
-        f = (act * up) @ t("ffn_down").T
+        f = ((gelu(gate) if gemma else silu(gate)) * up) @ t("ffn_down").T
+        if gemma4 and f"blk.{layer}.ffn_gate_inp.weight" in w:
+            said = mixture(t, norm(x, t("pre_ffw_norm_2")), arch, key,
+                           norm(x, t("ffn_gate_inp", "scale")) / np.sqrt(dim))
+            f = norm(f, t("post_ffw_norm_1")) + norm(said, t("post_ffw_norm_2"))
         x = x + residual * (norm(f, t("post_ffw_norm")) if behind else f)
+        if width:
+            x = x + norm((gelu(x @ t("inp_gate").T) * e[:, layer]) @ t("proj").T, t("post_norm"))
+        if f"blk.{layer}.layer_output_scale.weight" in w:
+            x = x * t("layer_output_scale")
     last = "token_embd_norm.weight" if arch.startswith("lfm2") else "output_norm.weight"
     out = norm(x, w[last]) @ w.get("output.weight", w["token_embd.weight"]).T
     out = out / key("logit_scale", 1.0)

@@ -55,7 +55,10 @@ def test_options_matter():
                     continue  # past the context: masks nothing
                 if key.startswith(("ssm.", "shortconv.")) or key in (
                         "full_attention_interval", "attention.head_count_kv",
-                        "interleave_moe_layer_step"):
+                        "interleave_moe_layer_step", "attention.key_length_swa",
+                        "attention.value_length_swa", "attention.shared_kv_layers",
+                        "embedding_length_per_layer_input") or (
+                        name.startswith("gemma4") and key.startswith("attention.sliding_window")):
                     continue  # the tensors' shapes say it, too
                 if key in ("expert_feed_forward_length", "leading_dense_block_count") or (
                         "latent" in spec and key.startswith(("attention.", "expert_"))) or (
@@ -99,6 +102,8 @@ def test_info_says_what_sets_a_model_apart():
                    "logits capped at 3", "sliding window of 40 in even layers"],
         "gemma3": ["base 1e+06, linear x8 (sliding layers, base 10000)",
                    "sliding window of 40 in 6 of 7 layers"],
+        "gemma4": ["V norms; 16 numbers of the token for each layer", "3 layers read others' K/V",
+                   "sliding window of 40 in 2 of 6 layers"],
         "granite": ["embedding x 12, residual x 0.22, logits / 0.5"],
         "granite-no-rope": ["no RoPE"],
         "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
@@ -154,7 +159,7 @@ def follow(path, ids, answer, context=None):
 def test_servers_answers_are_the_oracles():
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("llama-yarn", "mistral", "qwen2", "phi3", "phi3-long", "gemma2", "gemma3", "olmo3",
-                     "mistral3", "qwen3moe", "gpt-oss", "deepseek2", "qwen35moe", "lfm2moe",
+                     "mistral3", "qwen3moe", "gpt-oss", "deepseek2", "gemma4", "qwen35moe", "lfm2moe",
                      "granitehybrid"):
             path = f"{tmp}/{name}.gguf"
             tiny_gguf.write(path, tiny_gguf.SPECS[name])

@@ -59,6 +59,19 @@ SPECS = {
     "gemma3-keys": dict(arch="gemma3", tied=True, layers=5, base=1e6, keys={
         "attention.sliding_window": 40, "attention.sliding_window_pattern": 3,
         "rope.freq_base_swa": 500.0}),
+    "gemma4": dict(arch="gemma4", tied=True, layers=6, hd=32, local_hd=24, local_kv=4, rope_dim=32, base=1e6,
+                   shared_kv=3, extra={"rope_freqs.weight": [1] * 4 + [1e30] * 12},
+                   out_scale=True, layer_embd=16, keys={
+        "attention.sliding_window": 40, "attention.key_length_swa": 24, "attention.value_length_swa": 24,
+        "rope.dimension_count_swa": 16, "rope.freq_base_swa": 500.0, "attention.shared_kv_layers": 3,
+        "attention.head_count_kv": [4, 4, 2, 4, 4, 2], "embedding_length_per_layer_input": 16,
+        "attention.sliding_window_pattern": [True, True, False, True, True, False],
+        "final_logit_softcapping": 3.0}),
+    "gemma4-moe": dict(arch="gemma4", tied=True, layers=3, hd=32, local_hd=24, rope_dim=32, v_is_k=True,
+                       experts=6, expert=32, keys={
+        "attention.sliding_window": 40, "attention.key_length_swa": 24, "attention.value_length_swa": 24,
+        "expert_used_count": 2, "expert_feed_forward_length": 32,
+        "attention.sliding_window_pattern": [True, True, False]}),
     "granite": dict(arch="granite", tied=True, keys={
         "embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 0.5}),
     "granite-no-rope": dict(arch="granite", tied=True, keys={
@@ -207,10 +220,14 @@ def _recurrent(s, b):
 def _shapes(s):
     """(name, shape, middle): vectors lie around `middle`, matrices around 0."""
     a, d = s["arch"], s["dim"]
+    s.setdefault("keys", {})
     yield "token_embd.weight", (s["vocab"], d), 0
     for layer in range(s["layers"]):
         b, f = f"blk.{layer}.", of_layer(s["ffn"], layer)
-        q, k = of_layer(s["heads"], layer) * s["hd"], s["kv"] * s["hd"]
+        local = of_layer(s["keys"].get("attention.sliding_window_pattern", False), layer) if a == "gemma4" else False
+        hd = s["local_hd"] if local else s["hd"]
+        q, k = of_layer(s["heads"], layer) * hd, (s.get("local_kv", s["kv"]) if local else s["kv"]) * hd
+        own = layer < s["layers"] - s.get("shared_kv", 0)
         if a != "olmo2":
             yield b + "attn_norm.weight", (d,), 1
         mla, attends = s.get("latent"), layer in s.get("attention", range(s["layers"]))
@@ -233,12 +250,17 @@ def _shapes(s):
         elif a in ("phi3", "bailingmoe2"):
             yield b + "attn_qkv.weight", (q + 2 * k, d), 0
         else:
-            yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip("qkv", (2 * q if gated else q, k, k)))
+            parts = "q" if not own else "qk" if s.get("v_is_k") and not local else "qkv"
+            yield from ((b + f"attn_{p}.weight", (n, d), 0) for p, n in zip(parts, (2 * q if gated else q, k, k)))
         if a in ("qwen2", "qwen2moe", "gpt-oss"):
             yield from ((b + f"attn_{p}.bias", (n,), 0) for p, n in zip("qkv", (q, k, k)))
         if attends and a in ("qwen3", "qwen3vl", "qwen3moe", "gemma3", "qwen35", "qwen35moe", "lfm2",
                              "lfm2moe", "bailingmoe2"):
             yield from ((b + f"attn_{p}_norm.weight", (s["hd"],), 1) for p in "qk")
+        if a == "gemma4":
+            yield b + "attn_q_norm.weight", (hd,), 1
+            if own:
+                yield b + "attn_k_norm.weight", (hd,), 1
         if a in ("olmo2", "olmoe"):
             yield from ((b + f"attn_{p}_norm.weight", (n,), 1) for p, n in zip("qk", (q, k)))
         if attends:
@@ -254,16 +276,22 @@ def _shapes(s):
         experts = s.get("experts", 0) if layer >= s.get("dense", 0) else 0
         if (layer + 1) % s.get("every", 1):
             experts = 0
-        if not experts and a != "phi3":
+        if (not experts or a == "gemma4") and a != "phi3":
             yield b + "ffn_gate.weight", (f, d), 0
-        if not experts:
+        if not experts or a == "gemma4":
             yield b + "ffn_up.weight", (2 * f if a == "phi3" else f, d), 0
             yield b + "ffn_down.weight", (d, f), 0
-        else:
+        if experts:
             e, shared = s.get("expert", f), s.get("shared", 0)
+            if a == "gemma4":
+                yield b + "ffn_gate_inp.scale", (d,), d ** 0.5
+                yield b + "ffn_down_exps.scale", (experts,), 1
+                yield from ((b + name + ".weight", (d,), 1)
+                            for name in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"))
             yield b + "ffn_gate_inp.weight", (experts, d), 0
             yield from ((b + f"ffn_{p}_exps.weight", (experts, *shape), 0)
-                        for p, shape in (("gate", (e, d)), ("up", (e, d)), ("down", (d, e))))
+                        for p, shape in ((("gate_up", (2 * e, d)), ("down", (d, e))) if a == "gemma4" else
+                                         (("gate", (e, d)), ("up", (e, d)), ("down", (d, e)))))
             if s["keys"].get("expert_gating_func") == 2 or a == "ernie4_5-moe":
                 yield b + "exp_probs_b.bias", (experts,), 0
             if a == "gpt-oss":
@@ -275,9 +303,20 @@ def _shapes(s):
             if shared:
                 yield from ((b + f"ffn_{p}_shexp.weight", shape, 0) for p, shape in (
                     ("gate", (shared, d)), ("up", (shared, d)), ("down", (d, shared))))
-        if a in ("gemma2", "gemma3", "olmo2"):
+        if a == "gemma4" and "layer_embd" in s:
+            yield b + "inp_gate.weight", (s["layer_embd"], d), 0
+            yield b + "proj.weight", (d, s["layer_embd"]), 0
+            yield b + "post_norm.weight", (d,), 1
+        if s.get("out_scale"):
+            yield b + "layer_output_scale.weight", (1,), 0.8
+        if a in ("gemma2", "gemma3", "gemma4", "olmo2"):
             yield b + "post_attention_norm.weight", (d,), 1
             yield b + "post_ffw_norm.weight", (d,), 1
+    if "layer_embd" in s:
+        every = s["layers"] * s["layer_embd"]
+        yield "per_layer_token_embd.weight", (s["vocab"], every), 0
+        yield "per_layer_model_proj.weight", (every, d), 0
+        yield "per_layer_proj_norm.weight", (s["layer_embd"],), 1
     yield "token_embd_norm.weight" if s["arch"].startswith("lfm2") else "output_norm.weight", (d,), 1
     if not s["tied"]:
         yield "output.weight", (s["vocab"], d), 0
@@ -319,6 +358,8 @@ def write(path, spec, seed=1):
             x = middle + 0.2 * random.standard_normal(shape)
         if name.endswith("ffn_gate_inp.weight"):
             x *= 4  # clear choices
+        if name.endswith("attn_q_norm.weight") and a == "gemma4":
+            x *= 0.12  # scores are not scaled: large ones make much of rounding
         if name == "output.weight":
             x *= s.get("gain", 1)
             x[list(s.get("quiet", ()))] = 0
