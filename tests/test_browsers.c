@@ -224,7 +224,7 @@ TEST(a_named_origin_may_ask_and_read)
 /* It listens for nobody but this machine, however that is written. */
 TEST(a_mapped_loopback_address_is_loopback)
 {
-    struct fixture f;
+    struct fixture f = {0};
     server_params params = {.host = "::ffff:127.0.0.1", .drain_ms = 500, .ping_ms = 1000};
     CHECK_OK(engine_create(NULL, NULL, &f.engine, NULL));
     CHECK_OK(server_create(NULL, f.engine, &params, &f.server, NULL));
