@@ -2,7 +2,9 @@
  * rules and through a server. */
 #include "server_rig.h"
 
+#include "server/api_keys.h"
 #include "server/browsers.h"
+#include "server/routes.h"
 
 static const char *const origins[] = {"http://localhost:3000", "https://Chat.example"};
 static const char *const hosts[] = {"llm.example", "gateway:8080"};
@@ -219,6 +221,49 @@ TEST(a_named_origin_may_ask_and_read)
     reply = answer(&f, "GET /v1/models", "Host: localhost\r\n", false);
     CHECKF(!strstr(reply, "Access-Control"), "%s", reply);
     stop(&f);
+}
+
+/* At every path there is, with keys too: what a browser asks first has none with it, and a page may
+ * read that its request lacked one, in the words of the path's protocol. */
+TEST(every_endpoint_has_the_rules_and_cors)
+{
+#define PATH(path, methods, handle) path,
+    static const char *const paths[] = {SERVER_ROUTES(PATH) SERVER_NAMED_ROUTES(PATH)};
+#undef PATH
+    static const char named[] = "Host: localhost:1\r\nOrigin: https://chat.example\r\n";
+    static const char asks[] = "Host: localhost:1\r\nOrigin: https://chat.example\r\n"
+                               "Access-Control-Request-Method: POST\r\n"
+                               "Access-Control-Request-Headers: x-api-key\r\n";
+    static const char allowed[] = "Access-Control-Allow-Origin: https://chat.example\r\n";
+    struct fixture f;
+    api_keys *keys;
+    CHECK_OK(api_keys_create(&keys, NULL));
+    CHECK_OK(api_keys_add(keys, "ann", false, NULL));
+    start_with(&f,
+               (server_params){.allow_origins = origins, .num_allow_origins = 2, .api_keys = keys});
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char line[120];
+        snprintf(line, sizeof line, "OPTIONS %s", paths[i]);
+        const char *reply = answer(&f, line, asks, false);
+        CHECKF(strstr(reply, " 204 ") && strstr(reply, allowed) &&
+                   strstr(reply, "Access-Control-Allow-Headers: x-api-key\r\n"),
+               "%s: %s", line, reply);
+        snprintf(line, sizeof line, "GET %s", paths[i]);
+        reply = answer(&f, line, named, false);
+        CHECKF((strstr(reply, " 401 ") || strstr(reply, " 200 ")) && strstr(reply, allowed) &&
+                   strstr(reply, "Access-Control-Expose-Headers: X-Request-Id") &&
+                   strstr(reply, "\r\nX-Request-Id: "),
+               "%s: %s", line, reply);
+        reply = answer(&f, line, "Host: localhost:1\r\nOrigin: https://evil.example\r\n", false);
+        const char *shape = strncmp(paths[i], "/api/", 5) == 0 ? "{\"error\":\""
+                            : strncmp(paths[i], "/v1/messages", 12) == 0
+                                ? "\"type\":\"permission_error\""
+                                : "\"param\":null";
+        CHECKF(strstr(reply, " 403 ") && strstr(reply, shape) && !strstr(reply, "Access-Control"),
+               "%s: %s", line, reply);
+    }
+    stop(&f);
+    api_keys_destroy(keys);
 }
 
 /* It listens for nobody but this machine, however that is written. */

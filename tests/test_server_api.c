@@ -900,4 +900,36 @@ TEST(sessions_end_when_they_are_idle_or_others_need_the_room)
     stop(&f);
 }
 
+/* The list and one of it, for clients of Anthropic's, and their errors; with the name of the
+ * request where they look for it. */
+TEST(models_are_told_in_anthropics_form_to_its_clients)
+{
+    static const char head[] = "GET /v1/models%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                               "anthropic-version: 2023-06-01\r\nX-Request-Id: mine\r\n\r\n";
+    static const struct {
+        const char *path, *status, *want;
+    } cases[] = {
+        {"", " 200 ",
+         "{\"data\":[{\"type\":\"model\",\"id\":\"fake \\\"model\\\"\",\"display_name\":"
+         "\"fake \\\"model\\\"\",\"created_at\":\"2023-11-14T22:13:20.000000000Z\"}],"
+         "\"has_more\":false,\"first_id\":\"fake \\\"model\\\"\",\"last_id\":"},
+        {"/fake%20%22model%22", " 200 ", "{\"type\":\"model\",\"id\":"},
+        {"/other", " 404 ", "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\""},
+    };
+    struct fixture f;
+    char asked[300];
+    start(&f, 1000);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(asked, sizeof asked, head, cases[i].path);
+        const char *reply = exchange(&f, asked);
+        CHECKF(strstr(reply, cases[i].status) && strstr(reply, cases[i].want) &&
+                   strstr(reply, "\r\nrequest-id: mine\r\n"),
+               "%s: %s\n", cases[i].path, reply);
+    }
+    json_t *list = ask(&f, "GET", "/v1/models", "", 200); /* others' are OpenAI's */
+    CHECK(says(list, "object", "list"));
+    json_decref(list);
+    stop(&f);
+}
+
 TEST_MAIN()

@@ -74,6 +74,8 @@ void access_begin(server *s, struct evhttp_request *http)
     snprintf(a->what, sizeof a->what, "%s %.120s%s", method_name(evhttp_request_get_command(http)),
              path && *path ? path : "-", cut ? "..." : "");
     evhttp_add_header(evhttp_request_get_output_headers(http), "X-Request-Id", a->id);
+    if (dialect_of_request(http) == &anthropic_dialect) /* as their clients look for it */
+        evhttp_add_header(evhttp_request_get_output_headers(http), "request-id", a->id);
 }
 
 void access_end(server *s, const access_record *a, const char *more)

@@ -16,7 +16,8 @@ bool browser_admit(server *s, struct evhttp_request *http, api_error *err)
     /* Also of what is refused below: it may read why. */
     if (browser_origin_named(&s->browsers, r.origin)) {
         evhttp_add_header(out, "Access-Control-Allow-Origin", r.origin);
-        evhttp_add_header(out, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+        evhttp_add_header(out, "Access-Control-Expose-Headers",
+                          "X-Request-Id, request-id, Retry-After");
     }
     return browser_may(&s->browsers, &r, err);
 }

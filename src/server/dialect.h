@@ -13,6 +13,8 @@
 
 #include "server/json_in.h"
 
+#include <event2/http.h>
+
 typedef struct dialect {
     const char *stream_type;                /* Content-Type of a stream */
     const char *stream_end;                 /* what ends one, or "" */
@@ -25,6 +27,8 @@ typedef struct dialect {
 extern const dialect openai_dialect, responses_dialect, anthropic_dialect, ollama_dialect;
 
 const dialect *dialect_of_path(const char *path); /* openai_dialect where it is none of ours */
+/* The same, but where two have one path by what only one's clients send. */
+const dialect *dialect_of_request(struct evhttp_request *http);
 
 /* Of an error, in its words; NULL: no memory. */
 json_t *dialect_error_json(const dialect *d, const api_error *err, const char *request_id);

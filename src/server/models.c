@@ -6,6 +6,7 @@
  * of their own: the name "*" stands for all of them. */
 #include "server/api_fields.h"
 #include "server/memory_reserve.h"
+#include "server/rfc3339.h"
 #include "server/server_priv.h"
 
 #include <stdio.h>
@@ -73,9 +74,14 @@ bool models_check_tagged(const server *s, const char *name, api_error *err)
     return models_check(s, plain, err);
 }
 
-static json_t *model_json(const server *s, const char *name)
+static json_t *model_json(const server *s, const char *name, const dialect *d)
 {
     const engine_info *info = engine_get_info(s->engine);
+    char created[RFC3339_BYTES];
+    if (d == &anthropic_dialect)
+        return json_pack("{s:s, s:s, s:s, s:s}", "type", "model", "id", name, "display_name", name,
+                         "created_at",
+                         rfc3339((struct timespec){.tv_sec = (time_t)info->created_unix}, created));
     return json_pack("{s:s, s:s, s:I, s:s, s:s, s:I}", "id", name, "object", "model", "created",
                      (json_int_t)info->created_unix, "owned_by", "radish", "root", info->model_path,
                      "max_model_len", (json_int_t)info->context_length);
@@ -84,12 +90,18 @@ static json_t *model_json(const server *s, const char *name)
 void handle_models(server *s, struct evhttp_request *http)
 {
     const char *path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(http));
+    const dialect *d = dialect_of_request(http);
     size_t prefix = strlen("/v1/models");
     if (!path[prefix]) {
         json_t *list = json_array();
-        for (uint32_t i = 0; i < models_count(s); i++)
-            json_array_append_new(list, model_json(s, models_name(s, i)));
-        reply_json(http, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+        uint32_t n = models_count(s);
+        for (uint32_t i = 0; i < n; i++)
+            json_array_append_new(list, model_json(s, models_name(s, i), d));
+        reply_json(http, 200,
+                   d == &anthropic_dialect
+                       ? json_pack("{s:o, s:b, s:s, s:s}", "data", list, "has_more", 0, "first_id",
+                                   models_name(s, 0), "last_id", models_name(s, n - 1))
+                       : json_pack("{s:s, s:o}", "object", "list", "data", list));
         return;
     }
     size_t len = 0;
@@ -103,7 +115,7 @@ void handle_models(server *s, struct evhttp_request *http)
     else
         known = models_check(s, name, &err);
     if (known)
-        reply_json(http, 200, model_json(s, name));
+        reply_json(http, 200, model_json(s, name, d));
     else
         reply_error(http, &err);
     memory_reserve_free(name); /* libevent made it */

@@ -94,11 +94,22 @@ void reply_text(struct evhttp_request *http, const char *json, size_t len)
     access_end(s, &s->access, "");
 }
 
+const dialect *dialect_of_request(struct evhttp_request *http)
+{
+    static const char models[] = "/v1/models"; /* OpenAI's and Anthropic's */
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
+    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
+    size_t len = strlen(models);
+    bool both = path && strncmp(path, models, len) == 0 && (!path[len] || path[len] == '/');
+    if (both && evhttp_find_header(evhttp_request_get_input_headers(http), "anthropic-version"))
+        return &anthropic_dialect;
+    return dialect_of_path(path);
+}
+
 void reply_error(struct evhttp_request *http, const api_error *err)
 {
     const server *s = http->on_complete_cb_arg;
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
-    const dialect *d = dialect_of_path(uri ? evhttp_uri_get_path(uri) : NULL);
+    const dialect *d = dialect_of_request(http);
     reply_json(http, dialect_http_status(d, err->http_status),
                dialect_error_json(d, err, s->access.id));
 }

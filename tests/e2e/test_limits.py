@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """What one request may take: an answer that takes too long ends in its protocol's way, and what it
-held of the cache goes back."""
+held of the cache goes back; a stop that waits, and one that does not; a line in the log for each."""
 import json
+import re
+import signal
 import threading
 
 from double import Double
-from radish_e2e import check, run
+from radish_e2e import HANG, check, run
 
 ENDLESS = [{"when": "count", "say": "one two three ", "end": None, "delay_ms": 5},
            {"when": "hello", "say": "Hi."}]
@@ -48,6 +50,39 @@ def test_request_timeout():
         check(s.chat("hello")["choices"][0]["message"]["content"] == "Hi.")
         figures = s.wait_idle()  # every slot is free or cached
         check(figures["num_aborted"] == 8, figures)
+
+
+def test_a_second_signal_ends_at_once():
+    """The first one waits for what runs: with this time, for longer than anybody would."""
+    with Double(ENDLESS, "--drain-timeout", 86400) as s:
+        stream = s.connect()
+        stream.request("POST", "/v1/chat/completions", json.dumps(
+            {"messages": [{"role": "user", "content": "count"}], "max_tokens": 30000, "stream": True}))
+        answer = stream.getresponse()
+        check(b"data:" in answer.readline())
+        s.process.send_signal(signal.SIGTERM)
+        while True:  # until it listens no longer
+            try:
+                s.raw("GET", "/health")
+            except OSError:
+                break
+        check(b"data:" in answer.readline() + answer.readline() and s.process.poll() is None)
+        s.process.send_signal(signal.SIGTERM)
+        s.process.wait(HANG)
+        check(s.process.returncode == 0, s.process.returncode)
+        answer.read()  # it has an end
+
+
+def test_every_request_leaves_a_line_with_a_time():
+    with Double(ENDLESS, "--log-level", "info", "--max-header-bytes", 2000) as s:
+        check(s.raw("GET", "/nothing", None, {"X-Request-Id": "mine"})[0].getheader("X-Request-Id") == "mine")
+        s.ask("/v1/messages", {"messages": 5}, want=400)
+        check(s.raw("GET", "/health", None, {"X": "x" * 3000})[0].status == 431)
+        s.chat("hello")
+    for want in ("GET /nothing 404 .*request mine, from 127.0.0.1", "POST /v1/messages 400 ", "- - 431 .*refused",
+                 "POST /v1/chat/completions 200 .*prompt tokens"):
+        lines = re.findall(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z radish: info: " + want, s.log, re.M)
+        check(len(lines) == 1, want, s.log)
 
 
 if __name__ == "__main__":
