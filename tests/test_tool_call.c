@@ -1,607 +1,8 @@
-/* test_tool_call.c - answers made from known calls, in every format, cut at every byte.
- *
- * A made answer has reasoning, content and calls with arguments of all kinds; what the parser says
- * of it must be them, whatever pieces it comes in. And one by one what models do beside that. */
-#include "test.h"
+/* test_tool_call.c - answers made from known calls, in every format, cut at every byte; and one by
+ * one what models do beside that. */
+#include "tool_call_made.h"
 
-#include "base/base.h"
-#include "text/json_scan.h"
 #include "text/literal.h"
-#include "text/tool_call.h"
-
-#include <jansson.h>
-
-/* ---- what was said, as one text: "r:so|c:Hi|f{"x": 1}|" ---- */
-
-typedef struct heard {
-    text_buf text;
-    int kind;
-    bool failed;
-    long left; /* calls of `say` until it fails; -1: never */
-} heard;
-
-static void put(text_buf *b, const char *text, size_t len)
-{
-    CHECK_OK(text_buf_append(b, text, len));
-}
-
-static bool hear(void *user, const said *what)
-{
-    heard *h = user;
-    if (h->left == 0) return false;
-    if (h->left > 0) h->left--;
-    if (what->kind == SAID_CALL_END) {
-        put(&h->text, what->broken ? "!|" : "|", what->broken ? 2 : 1);
-        h->kind = -1;
-        return true;
-    }
-    CHECK(what->len > 0);
-    if ((int)what->kind != h->kind && what->kind != SAID_ARGUMENTS) {
-        if (h->kind == SAID_CONTENT || h->kind == SAID_REASONING) put(&h->text, "|", 1);
-        if (what->kind == SAID_CONTENT) put(&h->text, "c:", 2);
-        if (what->kind == SAID_REASONING) put(&h->text, "r:", 2);
-    }
-    put(&h->text, what->text, what->len);
-    if (what->kind == SAID_CALL && what->id_len) {
-        put(&h->text, "#", 1);
-        put(&h->text, what->id, what->id_len);
-    }
-    h->kind = (int)what->kind;
-    return true;
-}
-
-static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{"
-    "\"s\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},\"x\":{\"type\":\"number\"},"
-    "\"b\":{\"type\":\"boolean\"},\"l\":{\"type\":\"array\"},\"o\":{\"type\":\"object\"},"
-    "\"z\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"get_x\",\"parameters\":{\"properties\":{"
-    "\"s\":{\"enum\":[\"a\"]},\"n\":{\"type\":\"integer\"}}}}}]";
-
-static tool_types *types(void)
-{
-    json_t *tools = json_loads(tools_text, 0, NULL);
-    tool_types *t = NULL;
-    CHECK(tools != NULL);
-    CHECK_OK(tool_types_create(tools, &t));
-    json_decref(tools);
-    return t;
-}
-
-/* Pieces of `piece` bytes, or random ones (0). The caller frees. */
-static char *parse(const tool_parser_params *params, const char *tail, const char *text, size_t len,
-                   size_t piece, uint64_t *rng)
-{
-    heard h = {.kind = -1, .left = -1};
-    tool_parser *p;
-    CHECK_OK(tool_parser_create(params, &p));
-    if (tail) tool_parser_begin(p, tail, strlen(tail));
-    for (size_t at = 0, n; at < len; at += n) {
-        n = piece ? piece : 1 + test_random(rng) % 12;
-        n = RAD_MIN(n, len - at);
-        char *guarded = malloc(n); /* so that a byte too many is seen */
-        memcpy(guarded, text + at, n);
-        CHECK_OK(tool_parser_feed(p, guarded, n, hear, &h));
-        free(guarded);
-        CHECK(tool_parser_bytes(p) < 400000 + 4 * len);
-    }
-    CHECK_OK(tool_parser_finish(p, hear, &h));
-    tool_parser_destroy(p);
-    put(&h.text, "", 1);
-    return h.text.data;
-}
-
-/* One text with a format, streamed and whole: the same in each. */
-static void expect(const char *calls, const char *reasoning, const char *tail, const char *text,
-                   const char *streamed, const char *whole)
-{
-    tool_types *t = types();
-    tool_parser_params params = {.calls = calls ? tool_format_find(calls) : NULL,
-                                 .reasoning = reasoning ? reasoning_format_find(reasoning) : NULL,
-                                 .types = t};
-    CHECK(!calls || params.calls);
-    CHECK(!reasoning || params.reasoning);
-    for (int mode = 0; mode < 2; mode++) {
-        params.whole_calls = mode;
-        const char *want = mode && whole ? whole : streamed;
-        for (size_t piece = 1; piece < strlen(text) + 2; piece++) {
-            char *got = parse(&params, tail, text, strlen(text), piece, NULL);
-            CHECKF(strcmp(got, want) == 0, "%s %s in %zus: '%s'\n gave '%s'\n want '%s'\n",
-                   calls ? calls : "-", mode ? "whole" : "streamed", piece, text, got, want);
-            free(got);
-        }
-    }
-    tool_types_destroy(t);
-}
-
-/* ---- made answers ---- */
-
-typedef struct maker {
-    uint64_t rng;
-    text_buf text; /* what the model writes, */
-    text_buf want; /* and what is to be heard of it, but for arguments */
-    json_t *args[4];
-    uint32_t num_args;
-} maker;
-
-static uint64_t below(maker *m, uint64_t n)
-{
-    return test_random(&m->rng) % n;
-}
-
-static void say(maker *m, const char *text)
-{
-    put(&m->text, text, strlen(text));
-}
-
-static json_t *some_string(maker *m)
-{
-    static const char *const words[] = {
-        "a",   " ",    "\n", "\\",     "\"",        "'",       "\xc3\xa9", "\xf0\x9f\x98\x80",
-        "<",   "</",   "<|", "{}",     "[1]",       ",",       ":",        "=",
-        "(b)", "null", "42", "<tool_", "tool_call", "\t\r",    ";",        ">",
-        "#",   "True", "]",  "<|\"|",  "[TOOL_",    "</param", "|>",       "\x01"};
-    char text[200] = "";
-    for (uint64_t i = below(m, 8); i > 0; i--)
-        strcat(text, words[below(m, RAD_COUNT(words))]);
-    /* Gemma's quote in a string is one that it cannot say. */
-    return json_string(strstr(text, "<|\"|>") ? "x" : text);
-}
-
-static json_t *some_value(maker *m, int depth)
-{
-    json_t *v;
-    switch (below(m, depth ? 7 : 5)) {
-    case 0: return json_integer((json_int_t)below(m, 2000) - 1000);
-    case 1: return json_real((double)below(m, 1000) / 8 + 0.125);
-    case 2: return json_boolean(below(m, 2));
-    case 3: return json_null();
-    case 4: return some_string(m);
-    case 5:
-        v = json_array();
-        for (uint64_t i = below(m, 4); i > 0; i--)
-            json_array_append_new(v, some_value(m, depth - 1));
-        return v;
-    default:
-        v = json_object();
-        for (uint64_t i = below(m, 4); i > 0; i--)
-            json_object_set_new(v, (const char *[]){"a", "key_2", "x"}[i - 1],
-                                some_value(m, depth - 1));
-        return v;
-    }
-}
-
-static json_t *some_args(maker *m)
-{
-    json_t *args = json_object();
-    if (below(m, 2)) json_object_set_new(args, "s", some_string(m));
-    if (below(m, 2)) json_object_set_new(args, "n", json_integer((json_int_t)below(m, 1000)));
-    if (below(m, 3) == 0) json_object_set_new(args, "x", json_real(0.5 + (double)below(m, 9)));
-    if (below(m, 3) == 0) json_object_set_new(args, "b", json_boolean(below(m, 2)));
-    json_t *list = json_array(), *object = json_object();
-    for (uint64_t i = below(m, 3); i > 0; i--)
-        json_array_append_new(list, some_value(m, 2));
-    for (uint64_t i = below(m, 3); i > 0; i--)
-        json_object_set_new(object, i == 1 ? "p" : "q", some_value(m, 2));
-    if (below(m, 2)) json_object_set(args, "l", list);
-    if (below(m, 2)) json_object_set(args, "o", object);
-    json_decref(list);
-    json_decref(object);
-    return args;
-}
-
-static void say_json(maker *m, const json_t *value)
-{
-    char *text = json_dumps(value, JSON_ENCODE_ANY | (below(m, 2) ? JSON_COMPACT : 0) |
-                                       (below(m, 4) ? 0 : JSON_INDENT(2)));
-    say(m, text);
-    free(text);
-}
-
-static void say_python(maker *m, const json_t *v)
-{
-    const char *key;
-    json_t *item;
-    size_t i;
-    if (json_is_string(v)) {
-        char quote = below(m, 2) ? '"' : '\'', one[2] = {quote};
-        say(m, one);
-        for (const char *at = json_string_value(v); *at; at++) {
-            if (*at == quote || *at == '\\') say(m, "\\");
-            const char text[2] = {*at};
-            if (*at == '\n' && below(m, 2))
-                say(m, "\\n"); /* else as it is */
-            else
-                say(m, text);
-        }
-        say(m, one);
-    } else if (json_is_array(v)) {
-        say(m, "[");
-        json_array_foreach(v, i, item)
-        {
-            if (i) say(m, below(m, 2) ? ", " : ",");
-            say_python(m, item);
-        }
-        say(m, json_array_size(v) && below(m, 3) == 0 ? ",]" : "]");
-    } else if (json_is_object(v)) {
-        bool first = true;
-        say(m, "{");
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
-            json_t *name = json_string(key);
-            if (!first) say(m, ", ");
-            say_python(m, name);
-            say(m, below(m, 2) ? ": " : ":");
-            say_python(m, item);
-            json_decref(name);
-            first = false;
-        }
-        say(m, "}");
-    } else if (json_is_null(v) || json_is_boolean(v)) {
-        say(m, json_is_null(v) ? "None" : json_is_true(v) ? "True" : "False");
-    } else {
-        say_json(m, v);
-    }
-}
-
-static void say_gemma(maker *m, const json_t *v, const char *quote)
-{
-    const char *key;
-    json_t *item;
-    size_t i;
-    bool first = true;
-    if (json_is_string(v)) {
-        say(m, quote);
-        say(m, json_string_value(v));
-        say(m, quote);
-    } else if (json_is_array(v)) {
-        say(m, "[");
-        json_array_foreach(v, i, item)
-        {
-            if (i) say(m, ",");
-            say_gemma(m, item, quote);
-        }
-        say(m, "]");
-    } else if (json_is_object(v)) {
-        say(m, "{");
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
-            if (!first) say(m, ",");
-            say(m, key);
-            say(m, ":");
-            say_gemma(m, item, quote);
-            first = false;
-        }
-        say(m, "}");
-    } else {
-        say_json(m, v);
-    }
-}
-
-#define DS(x) "<\uff5ctool\u2581" x "\uff5c>"
-
-typedef struct call_made {
-    const char *name;
-    json_t *args;
-    bool first, last;
-} call_made;
-
-static void say_object(maker *m, const call_made *c, const char *args)
-{
-    if (below(m, 4) == 0) { /* the other way round */
-        say(m, "{\"");
-        say(m, args);
-        say(m, "\": ");
-        say_json(m, c->args);
-        say(m, ", \"name\": \"");
-        say(m, c->name);
-        say(m, "\"}");
-        return;
-    }
-    say(m, below(m, 2) ? "{\"name\": \"" : "{ \"name\":\"");
-    say(m, c->name);
-    say(m, below(m, 2) ? "\", \"" : "\",\n \"");
-    say(m, args);
-    say(m, "\": ");
-    say_json(m, c->args);
-    say(m, below(m, 2) ? "}" : "\n}");
-}
-
-static void make_hermes(maker *m, const call_made *c)
-{
-    say(m, below(m, 2) ? "<tool_call>\n" : "<tool_call>");
-    say_object(m, c, "arguments");
-    say(m, below(m, 2) ? "\n</tool_call>" : "</tool_call>");
-    if (!c->last && below(m, 2)) say(m, "\n");
-}
-
-static void say_value(maker *m, const json_t *v)
-{
-    if (json_is_string(v))
-        say(m, json_string_value(v));
-    else
-        say_json(m, v);
-}
-
-static void make_xml(maker *m, const call_made *c)
-{
-    const char *key;
-    json_t *value;
-    bool wrapped = below(m, 4) > 0;
-    if (wrapped) say(m, "<tool_call>\n");
-    say(m, "<function=");
-    say(m, c->name);
-    say(m, ">\n");
-    json_object_foreach(c->args, key, value)
-    {
-        say(m, "<parameter=");
-        say(m, key);
-        say(m, ">\n");
-        say_value(m, value);
-        say(m, "\n</parameter>\n");
-    }
-    say(m, wrapped ? "</function>\n</tool_call>" : "</function>");
-    if (!c->last) say(m, "\n");
-}
-
-static void make_glm(maker *m, const call_made *c)
-{
-    const char *key;
-    json_t *value;
-    const char *gap = below(m, 2) ? "\n" : "";
-    say(m, "<tool_call>");
-    say(m, c->name);
-    say(m, gap);
-    json_object_foreach(c->args, key, value)
-    {
-        say(m, "<arg_key>");
-        say(m, key);
-        say(m, "</arg_key>");
-        say(m, gap);
-        say(m, "<arg_value>");
-        say_value(m, value);
-        say(m, "</arg_value>");
-        say(m, gap);
-    }
-    say(m, "</tool_call>");
-}
-
-static void make_llama3(maker *m, const call_made *c)
-{
-    if (!c->first) say(m, below(m, 2) ? "; " : ";");
-    say_object(m, c, "parameters");
-}
-
-static void make_llama3_tag(maker *m, const call_made *c)
-{
-    if (c->first) say(m, "<|python_tag|>");
-    make_llama3(m, c);
-}
-
-static void make_python(maker *m, const call_made *c)
-{
-    const char *key;
-    json_t *value;
-    bool first = true;
-    say(m, c->first ? "[" : ", ");
-    say(m, c->name);
-    say(m, "(");
-    json_object_foreach(c->args, key, value)
-    {
-        if (!first) say(m, ", ");
-        say(m, key);
-        say(m, below(m, 3) ? "=" : " = ");
-        say_python(m, value);
-        first = false;
-    }
-    say(m, c->last ? ")]" : ")");
-}
-
-static void make_lfm2(maker *m, const call_made *c)
-{
-    if (c->first) say(m, "<|tool_call_start|>");
-    make_python(m, c);
-    if (c->last) say(m, "<|tool_call_end|>");
-}
-
-static void make_list(maker *m, const call_made *c)
-{
-    say(m, c->first ? "[" : ", ");
-    say_object(m, c, "arguments");
-    if (c->last) say(m, "]");
-}
-
-static void make_lfm2_json(maker *m, const call_made *c)
-{
-    if (c->first) say(m, "<|tool_call_start|>");
-    make_list(m, c);
-    if (c->last) say(m, "<|tool_call_end|>");
-}
-
-static void make_mistral_old(maker *m, const call_made *c)
-{
-    if (c->first) say(m, below(m, 2) ? "[TOOL_CALLS] " : "[TOOL_CALLS]");
-    make_list(m, c);
-}
-
-static void make_mistral(maker *m, const call_made *c)
-{
-    say(m, "[TOOL_CALLS]");
-    say(m, c->name);
-    say(m, "[ARGS]");
-    say_json(m, c->args);
-}
-
-static void make_granite(maker *m, const call_made *c)
-{
-    if (c->first) say(m, "<|tool_call|>");
-    make_list(m, c);
-}
-
-static void make_deepseek_v3(maker *m, const call_made *c)
-{
-    if (c->first) say(m, DS("calls\u2581begin"));
-    say(m, DS("call\u2581begin") "function" DS("sep"));
-    say(m, c->name);
-    say(m, "\n```json\n");
-    say_json(m, c->args);
-    say(m, "\n```" DS("call\u2581end"));
-    say(m, c->last ? DS("calls\u2581end") : "\n");
-}
-
-static void make_deepseek_v31(maker *m, const call_made *c)
-{
-    if (c->first) say(m, DS("calls\u2581begin"));
-    say(m, DS("call\u2581begin"));
-    say(m, c->name);
-    say(m, DS("sep"));
-    say_json(m, c->args);
-    say(m, DS("call\u2581end"));
-    if (c->last) say(m, DS("calls\u2581end"));
-}
-
-static void make_functionary(maker *m, const call_made *c)
-{
-    say(m, "<function=");
-    say(m, c->name);
-    say(m, ">");
-    say_json(m, c->args);
-    say(m, "</function>");
-}
-
-static void make_gemma(maker *m, const call_made *c)
-{
-    say(m, "<|tool_call>call:");
-    say(m, c->name);
-    say_gemma(m, c->args, "<|\"|>");
-    say(m, "<tool_call|>");
-}
-
-static void make_functiongemma(maker *m, const call_made *c)
-{
-    say(m, "<start_function_call>call:");
-    say(m, c->name);
-    say_gemma(m, c->args, "<escape>");
-    say(m, "<end_function_call>");
-}
-
-static void make_harmony(maker *m, const call_made *c)
-{
-    say(m, below(m, 2) ? "<|start|>assistant<|channel|>commentary to=functions."
-                       : "<|start|>assistant<|channel|>analysis to=functions.");
-    say(m, c->name);
-    say(m, below(m, 2) ? " <|constrain|>json<|message|>" : " json<|message|>");
-    say_json(m, c->args);
-    say(m, c->last ? "<|call|>" : "<|end|>");
-}
-
-typedef struct made_format {
-    const char *name;
-    void (*make)(maker *m, const call_made *c);
-    const char *think[2];   /* around reasoning */
-    const char *content[2]; /* around content, where it has marks */
-    const char *reasoning;
-    bool alone; /* a call is the whole answer */
-    bool text_values;
-} made_format;
-
-static const made_format made_formats[] = {
-    {"qwen", make_hermes, {"<think>\n", "\n</think>\n\n"}, .reasoning = "qwen3"},
-    {"qwen3_coder",
-     make_xml,
-     {"<think>\n", "\n</think>\n\n"},
-     .reasoning = "qwen3",
-     .text_values = true},
-    {"glm45", make_glm, {"<think>", "</think>\n"}, .reasoning = "glm45", .text_values = true},
-    {"llama3", make_llama3, .alone = true},
-    {"llama3", make_llama3_tag},
-    {"pythonic", make_python, .alone = true},
-    {"lfm2", make_lfm2},
-    {"lfm2", make_lfm2_json},
-    {"mistral", make_mistral_old},
-    {"mistral", make_mistral, {"[THINK]", "[/THINK]"}, .reasoning = "mistral"},
-    {"granite", make_granite},
-    {"deepseekv3", make_deepseek_v3, {"<think>", "</think>"}, .reasoning = "deepseek-r1"},
-    {"deepseekv31", make_deepseek_v31, {"<think>", "</think>"}, .reasoning = "deepseek-v3"},
-    {"functionary", make_functionary},
-    {"gemma4", make_gemma, {"<|channel>thought\n", "<channel|>"}, .reasoning = "gemma4"},
-    {"functiongemma", make_functiongemma},
-    {"gpt-oss",
-     make_harmony,
-     {"<|channel|>analysis<|message|>", "<|end|>"},
-     {"<|start|>assistant<|channel|>commentary<|message|>", "<|end|>"},
-     "gpt-oss"},
-};
-
-/* Strings that stand bare between tags cannot end with what ends them, nor begin with their
- * newline; the makers of such formats leave the cases out that no model can say. */
-static void keep_sayable(const made_format *f, json_t *args)
-{
-    const char *text = json_string_value(json_object_get(args, "s"));
-    if (text && f->text_values && (*text == '\n' || (*text && text[strlen(text) - 1] == '\n')))
-        json_object_set_new(args, "s", json_string("x"));
-}
-
-static void make_answer(maker *m, const made_format *f)
-{
-    static const char *const contents[] = {"Let me look.", "a < b, {x} [y] and <tool", "\xc3\xa9;",
-                                           "1. <|x|>\n\n2. \xe2\x97\x81 `[1]`"};
-    static const char *const thoughts[] = {"so", "a\n\nb <think", "</th",
-                                           "{\"name\": <tool_call> no"};
-    m->text.len = m->want.len = m->num_args = 0;
-    if (f->reasoning && (below(m, 2) || !strcmp(f->reasoning, "deepseek-r1"))) {
-        const char *thought = thoughts[below(m, RAD_COUNT(thoughts))];
-        if (strcmp(f->reasoning, "deepseek-r1") != 0 || below(m, 2)) say(m, f->think[0]);
-        say(m, thought);
-        say(m, f->think[1]);
-        put(&m->want, "r:", 2);
-        put(&m->want, thought, strlen(thought));
-        put(&m->want, "|", 1);
-    }
-    uint32_t calls = (uint32_t)below(m, 4);
-    if (!calls || (!f->alone && below(m, 2))) {
-        const char *content = contents[below(m, RAD_COUNT(contents))];
-        if (f->content[0]) say(m, f->content[0]);
-        say(m, content);
-        if (f->content[0]) say(m, f->content[1]);
-        if (calls && !f->content[0] && below(m, 2)) say(m, "\n\n");
-        put(&m->want, "c:", 2);
-        put(&m->want, content, strlen(content));
-        if (calls) put(&m->want, "|", 1);
-    }
-    for (uint32_t i = 0; i < calls; i++) {
-        call_made c = {below(m, 2) ? "f" : "get_x", NULL, i == 0, i + 1 == calls};
-        c.args = strcmp(c.name, "f") == 0 ? some_args(m) : json_object();
-        if (c.args && !strcmp(c.name, "get_x") && below(m, 2))
-            json_object_set_new(c.args, "n", json_integer(7));
-        keep_sayable(f, c.args);
-        f->make(m, &c);
-        put(&m->want, c.name, strlen(c.name));
-        put(&m->want, "\x02|", 2); /* its arguments are compared as values */
-        m->args[m->num_args++] = c.args;
-    }
-}
-
-/* `got` with the arguments of its calls taken out and compared. */
-static bool is_wanted(maker *m, char *got)
-{
-    size_t at = 0, n = 0;
-    const char *want = m->want.data;
-    for (uint32_t call = 0; want[at]; at++) {
-        if (want[at] != 2) {
-            if (got[n++] != want[at]) return false;
-            continue;
-        }
-        ptrdiff_t len = json_scan_value(got + n, strlen(got + n));
-        if (len <= 0) return false;
-        json_t *args = json_loadb(got + n, (size_t)len, 0, NULL);
-        bool same = args && json_equal(args, m->args[call++]);
-        json_decref(args);
-        if (!same) return false;
-        n += (size_t)len;
-    }
-    return !got[n];
-}
 
 TEST(made_answers_are_told_apart_however_they_are_cut)
 {
@@ -667,6 +68,14 @@ TEST(what_only_looks_like_a_call_comes_back_byte_for_byte)
         {"gemma4", "<|tool_call>f{x:1}<tool_call|>"},
         {"kimi_k2", "<|tool_call_begin|>f{}"},
         {"granite", "<|tool_call|>[1]"},
+        {"deepseekv32", "<" DSML "function_calls>none</" DSML "function_calls>"},
+        {"deepseekv4", "<" DSML "tool_calls>\n<" DSML "invoke name=\"f\">text"},
+        {"minimax-m2", "<minimax:tool_call><invoke name=\"a b\"></invoke>"},
+        {"minimax-m2", "no <invoke name=\"f\"></invoke> without its tag"},
+        {"hunyuan", "<tool_calls>[1]</tool_calls> <tool_calls:open"},
+        {"cohere_command4", "<|START_ACTION|>[{\"name\": \"f\", \"parameters\": {}}]"},
+        {"apertus2509", "<|tools_prefix|>[{\"f\": 1}]"},
+        {"command_r", "Action: ```json\n{}\n```"},
     };
     for (size_t i = 0; i < RAD_COUNT(looks); i++) {
         char want[200];
@@ -763,6 +172,38 @@ TEST(values_between_tags_are_what_the_schema_says)
         "get_x{\"s\": \"a\\n\", \"z\": \"nullx\"}|", NULL);
 }
 
+TEST(calls_between_one_pair_of_wrappers)
+{
+    /* the attribute says what a value is; without it the schema does; nothing is trimmed */
+    expect("deepseekv32", NULL, NULL,
+           "Ok\n\n<" DSML "function_calls>\n<" DSML "invoke name=\"f\">\n<" DSML
+           "parameter name=\"n\" string=\"true\">\n7</" DSML "parameter>\n<" DSML
+           "parameter name=\"s\" string=\"false\">8</" DSML "parameter><" DSML
+           "parameter name=\"n\">9</" DSML "parameter></" DSML "invoke>\n<" DSML
+           "invoke name=\"g\"></" DSML "invoke>\n</" DSML "function_calls> more",
+           "c:Ok|f{\"n\": \"\\n7\", \"s\": 8, \"n\": 9}|g{}|c:more", NULL);
+    expect("deepseekv32", NULL, NULL,
+           "<" DSML "tool_calls><" DSML "invoke name=\"f\"><" DSML
+           "parameter name=\"s\" str=\"x\">",
+           "f!|c:<" DSML "parameter name=\"s\" str=\"x\">",
+           "c:<" DSML "tool_calls><" DSML "invoke name=\"f\"><" DSML
+           "parameter name=\"s\" str=\"x\">");
+    /* the end of the answer, or a second section, behind one of them */
+    expect("minimax-m2", NULL, NULL, "<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<inv",
+           "f{}|", NULL);
+    expect("minimax-m2", NULL, NULL,
+           "<minimax:tool_call><invoke name=\"f\"></invoke></minimax:tool_call>\n"
+           "<minimax:tool_call><invoke name=\"g\"></invoke></minimax:tool_call>",
+           "f{}|g{}|", NULL);
+    expect("hunyuan", NULL, NULL,
+           "<tool_calls><tool_call>f<tool_sep></tool_call><tool_call>g</tool_call></tool_calls>",
+           "f{}|g{}|", NULL);
+    expect("cohere_command4", NULL, NULL,
+           "<|START_ACTION|>[{\"tool_name\": \"f\", \"parameters\": {\"n\": 1}, "
+           "\"tool_call_id\": \"0\"}]<|END_ACTION|>",
+           "f{\"n\": 1}|", NULL);
+}
+
 TEST(pythons_notation_becomes_json)
 {
     expect("pythonic", NULL, NULL,
@@ -848,7 +289,10 @@ TEST(what_is_held_has_a_limit)
                  {"llama3", "{\"name\":\"f\",\"x", "yyyyyyyyyyyyyyyyyyyyyy"},
                  {"pythonic", "[f(", "              "},
                  {"gemma4", "<|tool_call>call:f{k:", "wwwwwwwwwwwwwwwwww"},
-                 {"deepseekv3", DS("call\u2581begin"), "nnnnnnnnnnnnnnnnn"}};
+                 {"deepseekv3", DS("call\u2581begin"), "nnnnnnnnnnnnnnnnn"},
+                 {"deepseekv32", "<" DSML "tool_calls>", "                "},
+                 {"apertus2509", "<|tools_prefix|>[{\"", "ffffffffffffffff"},
+                 {"hunyuan", "<tool_calls>[{\"x", "yyyyyyyyyyyyyyyyyyy"}};
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         heard h = {.kind = -1, .left = -1};
         const tool_parser_params params = {.calls = tool_format_find(cases[i].format)};
@@ -927,6 +371,13 @@ TEST(a_template_says_what_the_format_is)
         {"<|tool_call>call:", "gemma4"},
         {"<|tool_list_start|>", "lfm2"},
         {"<function={name}>", "functionary"},
+        {"set dsml = '\uff5cDSML\uff5c'", "deepseekv32"},
+        {"'<tool_sep{}>'.format(x) '<tool_call{}>'", "hunyuan"},
+        {"<tool_calls>[ <tool_call>", "hunyuan"},
+        {"<minimax:tool_call>", "minimax-m2"},
+        {"<|tools_prefix|>[", "apertus2509"},
+        {"<|START_ACTION|>", "cohere_command4"},
+        {"'\\nAction:\\n```json\\n[\\n'", "command_r"},
         {"<|im_start|>", "none"},
         {"", "none"},
     };
@@ -939,8 +390,8 @@ TEST(a_template_says_what_the_format_is)
     CHECK(!reasoning_format_detect("<|im_start|>", 12));
     CHECK(tool_format_find("hermes") == tool_format_find("qwen25"));
     CHECK(!tool_format_find("herme") && !tool_format_find("") && !reasoning_format_find("x"));
-    CHECK(
-        strstr(tool_format_names(names, sizeof names), "deepseekv31, functionary, functiongemma"));
+    CHECK(strstr(tool_format_names(names, sizeof names),
+                 "deepseekv31, deepseekv32, deepseekv4, functionary"));
     CHECK(strlen(reasoning_format_names(names, sizeof names)) > 100);
 }
 

@@ -31,7 +31,9 @@ typedef enum tool_flags {
     TOOL_ENDS_THINKING = 4, /* its marker in reasoning ends that: nobody else writes it */
     TOOL_ENDS_BEFORE = 8,   /* the same, but only in front of { or <: it is text as well */
     TOOL_SHORT_IDS = 16,
-    TOOL_CHANNELS = 32 /* it tells reasoning and content apart itself */
+    TOOL_CHANNELS = 32,    /* it tells reasoning and content apart itself */
+    TOOL_TOOL_NAME = 64,   /* JSON objects have "tool_name" for "name", */
+    TOOL_NAME_IS_KEY = 128 /* or are {name: arguments} */
 } tool_flags;
 
 struct tool_format {
@@ -39,7 +41,7 @@ struct tool_format {
     const char *opens[3];
     const char *shows[4];    /* what its templates say, any of them, */
     const char *never_shows; /* and what they do not; NULL: nothing */
-    const char *markers[10]; /* tokens that it needs besides `opens` */
+    const char *markers[16]; /* tokens that it needs besides `opens` */
     step (*step)(tool_parser *p);
     unsigned flags;
     const void *words; /* of the step's kind */
@@ -176,6 +178,9 @@ step call_object(tool_parser *p, bool strict);
 /* As many of them as [ ... ] holds, behind the [: p->state from 0 to 4. */
 step call_list(tool_parser *p);
 
+/* [ ... ] and behind it the words, which NULL ends: p->state from 0. */
+step call_list_closed(tool_parser *p, const char *const *closers);
+
 /* f(a=1), g()] behind the [: p->state from 0 to 4. */
 step call_python(tool_parser *p);
 
@@ -193,12 +198,15 @@ bool tool_types_has(const tool_types *t, const char *function, size_t len);
 
 step step_hermes(tool_parser *p);
 step step_llama3(tool_parser *p);
-step step_granite(tool_parser *p);
+step step_list(tool_parser *p); /* words: what closes it, NULL at the end; or NULL */
 step step_mistral(tool_parser *p);
 step step_marked(tool_parser *p); /* words: a call_marks */
 step step_python(tool_parser *p);
 step step_xml(tool_parser *p);
 step step_glm(tool_parser *p);
+step step_dsml(tool_parser *p);
+step step_minimax(tool_parser *p);
+step step_hunyuan(tool_parser *p);
 step step_harmony(tool_parser *p);
 
 /* A call that is a header, arguments, and words behind them. */

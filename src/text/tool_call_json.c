@@ -4,6 +4,8 @@
  * but the arguments, which then go through as they come. Where the arguments come first, or are
  * a string or null, the call is said when the object has ended.
  *
+ * Cohere's objects have other names for their members, and Apertus's are {"f": {...}}.
+ *
  * Raw newlines and the like in strings, which models write, become escapes. */
 #include "text/tool_call_impl.h"
 
@@ -70,8 +72,10 @@ static size_t over_space(const char *text, size_t len, size_t at)
 
 /* The members from text[at] on, a { or , in front. 1: up to the { of the arguments of a call whose
  * name is known; 2: to the object's end; 0: not decided; -1: no call. */
-static int read_members(const char *text, size_t len, size_t at, bool strict, call_header *h)
+static int read_members(const char *text, size_t len, size_t at, bool strict, unsigned flags,
+                        call_header *h)
 {
+    const char *name_word = flags & TOOL_TOOL_NAME ? "tool_name" : "name";
     for (;;) {
         at = over_space(text, len, at + 1);
         if (at == len) return 0;
@@ -86,7 +90,12 @@ static int read_members(const char *text, size_t len, size_t at, bool strict, ca
         at = over_space(text, len, at + 1);
         if (at == len) return 0;
         bool args = is_key(key, key_len, "arguments") || is_key(key, key_len, "parameters");
-        bool name = is_key(key, key_len, "name"), id = is_key(key, key_len, "id");
+        bool name = is_key(key, key_len, name_word), id = is_key(key, key_len, "id");
+        if (flags & TOOL_NAME_IS_KEY && !h->name.len) {
+            if (text[at] != '{' || !is_name(key + 1, key_len - 2)) return -1;
+            h->name = (span){(size_t)(key - text) + 1, key_len - 2};
+            args = true;
+        }
         if (strict && !args && !name && !id && !is_key(key, key_len, "type")) return -1;
         if (args && text[at] == '{' && h->name.len) {
             h->behind = at;
@@ -128,7 +137,7 @@ static step begin_object(tool_parser *p, bool strict)
     const char *text = here(p);
     size_t len = left(p);
     if (p->in.buf.len < p->retry_at && !p->at_end) return STEP_MORE;
-    int got = *text == '{' ? read_members(text, len, 0, strict, &h) : -1;
+    int got = *text == '{' ? read_members(text, len, 0, strict, p->format->flags, &h) : -1;
     if (!got) { /* a long one is not read at every byte */
         p->retry_at = p->in.buf.len + len / 64;
         return STEP_MORE;
@@ -160,7 +169,9 @@ static step end_object(tool_parser *p, bool strict)
     const char *text = here(p);
     size_t len = left(p), at = over_space(text, len, 0);
     if (at == len) return STEP_MORE;
-    int got = text[at] == '}' ? 2 : text[at] == ',' ? read_members(text, len, at, strict, &h) : -1;
+    int got = -1;
+    if (text[at] == '}') got = 2;
+    if (text[at] == ',') got = read_members(text, len, at, strict, p->format->flags, &h);
     if (text[at] == '}') h.behind = at + 1;
     if (!got) return STEP_MORE;
     if (got != 2) return STEP_TEXT;
@@ -266,9 +277,10 @@ step step_llama3(tool_parser *p)
     return STEP_AGAIN;
 }
 
-step step_granite(tool_parser *p)
+step call_list_closed(tool_parser *p, const char *const *closers)
 {
-    if (p->state == 0) {
+    enum { OPEN, LIST = 50, CLOSERS = 100 };
+    if (p->state == OPEN) {
         if (!skip_space(p)) return STEP_MORE;
         if (*here(p) == '[') {
             if (left(p) < 2) return STEP_MORE;
@@ -277,6 +289,20 @@ step step_granite(tool_parser *p)
             if (here(p)[at] != '{') return STEP_TEXT;
             p->at += at;
         }
+        p->state = LIST;
     }
-    return call_list(p);
+    if (p->state < CLOSERS) {
+        p->state -= LIST;
+        step s = call_list(p);
+        p->state += LIST;
+        if (s != STEP_DONE) return s;
+        p->state = CLOSERS;
+    }
+    if (!closers) return STEP_DONE;
+    return skip_words(p, closers) == MATCH_PART && !p->at_end ? STEP_MORE : STEP_DONE;
+}
+
+step step_list(tool_parser *p)
+{
+    return call_list_closed(p, p->format->words);
 }

@@ -8,19 +8,32 @@
  *     </function>
  *     </tool_call>      Qwen3-Coder
  *
+ *     <tool_calls>                       <|DSML|tool_calls>
+ *     <tool_call>f<tool_sep>             <|DSML|invoke name="f">
+ *     <arg_key>p</arg_key>               <|DSML|parameter name="p" string="true">value</|DSML|...>
+ *     <arg_value>value</arg_value>       </|DSML|invoke>
+ *     </tool_call>                       </|DSML|tool_calls>      DeepSeek v3.2, v4
+ *     </tool_calls>     Hunyuan
+ *
  * Nothing in a value is escaped, so that it is a string or something else the tool's schema alone
- * can tell (tool_types_find). Strings go through as they come; the rest waits for its end. */
+ * can tell (tool_types_find), or in DSML an attribute. Strings go through as they come; the rest
+ * waits for its end. */
 #include "text/tool_call_impl.h"
 
 #include <stdio.h>
 
 typedef struct xml_style {
     const char *function, *name_end; /* around the function's name */
+    const char *sep;                 /* what may stand for name_end; NULL: nothing */
     const char *param, *param_end;   /* around a parameter's */
     const char *value;               /* in front of its value; NULL: nothing */
     const char *value_end;
-    const char *end; /* of the call */
-    bool trims;      /* a newline on each side of a value is not part of it */
+    const char *end;      /* of the call */
+    const char *ends[2];  /* of all calls */
+    uint8_t num_wrappers; /* of the format's `opens`: the function's tag follows */
+    bool trims;           /* a newline on each side of a value is not part of it */
+    bool says_type;       /* an attribute string="true" or "false" stands behind a name */
+    bool several;         /* calls between one pair of wrappers */
 } xml_style;
 
 static const xml_style qwen = {.function = "<function=",
@@ -29,14 +42,49 @@ static const xml_style qwen = {.function = "<function=",
                                .param_end = ">",
                                .value_end = "</parameter>",
                                .end = "</function>",
+                               .ends = {"</tool_call>", "</seed:tool_call>"},
+                               .num_wrappers = 1,
                                .trims = true};
 static const xml_style glm = {.param = "<arg_key>",
                               .param_end = "</arg_key>",
                               .value = "<arg_value>",
                               .value_end = "</arg_value>",
-                              .end = "</tool_call>"};
+                              .end = "</tool_call>",
+                              .ends = {"</tool_call>"}};
 
-enum { XML_HEADER, XML_PARAM, XML_VALUE, XML_STRING, XML_OTHER, XML_CLOSERS };
+#define DSML "\uff5cDSML\uff5c"
+static const xml_style dsml = {.function = "<" DSML "invoke name=\"",
+                               .name_end = "\">",
+                               .param = "<" DSML "parameter name=\"",
+                               .param_end = "\"",
+                               .value_end = "</" DSML "parameter>",
+                               .end = "</" DSML "invoke>",
+                               .ends = {"</" DSML "function_calls>", "</" DSML "tool_calls>"},
+                               .num_wrappers = 2,
+                               .says_type = true,
+                               .several = true};
+static const xml_style minimax = {.function = "<invoke name=\"",
+                                  .name_end = "\">",
+                                  .param = "<parameter name=\"",
+                                  .param_end = "\">",
+                                  .value_end = "</parameter>",
+                                  .end = "</invoke>",
+                                  .ends = {"</minimax:tool_call>"},
+                                  .num_wrappers = 1,
+                                  .several = true};
+
+/* Of Hunyuan's checkpoints some have a suffix in all their tags. */
+#define HUNYUAN(suffix)                                                                            \
+    {                                                                                              \
+        .function = "<tool_call" suffix ">", .sep = "<tool_sep" suffix ">",                        \
+        .param = "<arg_key" suffix ">", .param_end = "</arg_key" suffix ">",                       \
+        .value = "<arg_value" suffix ">", .value_end = "</arg_value" suffix ">",                   \
+        .end = "</tool_call" suffix ">", .ends = {"</tool_calls" suffix ">"}, .num_wrappers = 2,   \
+        .several = true                                                                            \
+    }
+static const xml_style hunyuan[] = {HUNYUAN(":opensource"), HUNYUAN("")};
+
+enum { XML_HEADER, XML_PARAM, XML_VALUE, XML_STRING, XML_OTHER, XML_NEXT, XML_CLOSERS };
 
 static span trimmed(const char *text, size_t at, size_t len)
 {
@@ -50,12 +98,12 @@ static span trimmed(const char *text, size_t at, size_t len)
 /* The function's name, and behind it a parameter or the end: else it is no call. */
 static step xml_header(tool_parser *p, const xml_style *x)
 {
-    const char *const name_ends[] = {x->name_end ? x->name_end : x->param, x->end, NULL};
+    const char *const name_ends[] = {x->name_end ? x->name_end : x->param, x->end, x->sep, NULL};
     const char *const next[] = {x->param, x->end, NULL};
     int which;
     size_t at = 0, len = left(p);
     const char *text = here(p);
-    if (x->function && p->opened == 0) { /* <tool_call>, and the function in it */
+    if (x->function && p->opened < x->num_wrappers) { /* <tool_call>, and the function in it */
         while (at < len && is_space(text[at]))
             at++;
         match m = match_word(text + at, len - at, x->function);
@@ -68,8 +116,8 @@ static step xml_header(tool_parser *p, const xml_style *x)
     if (end - at > TOOL_CALL_MOST_NAME) return STEP_TEXT;
     if (which < 0) return STEP_MORE;
     if (!name.len || (which == 1 && x->name_end)) return STEP_TEXT;
-    if (x->name_end) {
-        end += strlen(x->name_end);
+    if (x->name_end || which == 2) {
+        end += strlen(which == 2 ? x->sep : x->name_end);
         while (end < len && is_space(text[end]))
             end++;
         bool part = false, found = false;
@@ -117,7 +165,7 @@ static step xml_param(tool_parser *p, const xml_style *x)
         p->at += strlen(x->end);
         call_args(p, p->first ? "{}" : "}", p->first ? 2 : 1);
         call_end(p);
-        p->state = XML_CLOSERS;
+        p->state = x->several ? XML_NEXT : XML_CLOSERS;
         return STEP_AGAIN;
     }
     if (m == MATCH_PART) return STEP_MORE;
@@ -139,6 +187,16 @@ static step xml_param(tool_parser *p, const xml_style *x)
     }
     if (!name.len) return STEP_TEXT;
     p->type = tool_types_find(p->params.types, p->value_of, text + name.at, name.len);
+    if (x->says_type) {
+        static const char *const types[] = {" string=\"true\">", " string=\"false\">", ">"};
+        size_t i = 0;
+        while (i < RAD_COUNT(types) &&
+               (m = match_word(text + end, len - end, types[i])) == MATCH_NO)
+            i++;
+        if (m != MATCH_YES) return m == MATCH_PART ? STEP_MORE : STEP_TEXT;
+        end += strlen(types[i]);
+        if (i < 2) p->type = i ? 'j' : 's'; /* else it is as the schema says */
+    }
     say_key(p, text + name.at, name.len);
     p->at += end;
     settle(p);
@@ -211,12 +269,25 @@ static step xml_value(tool_parser *p, const xml_style *x)
     return STEP_AGAIN;
 }
 
+/* Behind a call: another one between the same wrappers, or their end. */
+static step xml_next(tool_parser *p, const xml_style *x)
+{
+    if (!skip_space(p)) return p->at_end ? STEP_DONE : STEP_MORE;
+    match m = match_word(here(p), left(p), x->function);
+    if (m == MATCH_PART && !p->at_end) return STEP_MORE;
+    if (m == MATCH_PART) p->at = p->in.buf.len; /* a cut tag is no text */
+    p->state = m == MATCH_YES ? XML_HEADER : XML_CLOSERS;
+    if (m == MATCH_YES) p->in.start = p->at;
+    return STEP_AGAIN;
+}
+
 static step step_style(tool_parser *p, const xml_style *x)
 {
-    static const char *const closers[] = {"</tool_call>", NULL};
+    const char *const closers[] = {x->ends[0], x->ends[1], NULL};
     switch (p->state) {
     case XML_HEADER: return xml_header(p, x);
     case XML_PARAM: return xml_param(p, x);
+    case XML_NEXT: return xml_next(p, x);
     case XML_CLOSERS:
         return skip_words(p, closers) == MATCH_PART && !p->at_end ? STEP_MORE : STEP_DONE;
     default: return xml_value(p, x);
@@ -231,4 +302,30 @@ step step_xml(tool_parser *p)
 step step_glm(tool_parser *p)
 {
     return step_style(p, &glm);
+}
+
+step step_dsml(tool_parser *p)
+{
+    return step_style(p, &dsml);
+}
+
+step step_minimax(tool_parser *p)
+{
+    return step_style(p, &minimax);
+}
+
+/* Older ones write a JSON list between the same tags. */
+step step_hunyuan(tool_parser *p)
+{
+    enum { JSON = 20 };
+    static const char *const closers[] = {"</tool_calls>", NULL};
+    if (p->state == XML_HEADER && p->opened == 1) {
+        if (!skip_space(p)) return STEP_MORE;
+        if (*here(p) == '[' || *here(p) == '{') p->state = JSON;
+    }
+    if (p->state < JSON) return step_style(p, &hunyuan[p->opened]);
+    p->state -= JSON;
+    step s = call_list_closed(p, closers);
+    p->state += JSON;
+    return s;
 }

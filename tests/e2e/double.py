@@ -31,7 +31,10 @@ MARKERS = """<|endoftext|> <|im_start|> <|im_end|> <|eot_id|> <|eom_id|> <|start
 <｜tool▁outputs▁begin｜> <｜tool▁outputs▁end｜> <｜tool▁output▁begin｜> <｜tool▁output▁end｜>
 <｜User｜> <｜Assistant｜> <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜>
 <|tool_calls_section_begin|> <|tool_calls_section_end|> <|tool_call_begin|> <|tool_call_end|>
-<|tool_call_argument_begin|>""".split()
+<|tool_call_argument_begin|>
+｜DSML｜ <minimax:tool_call> </minimax:tool_call> <tool_sep:opensource>
+<|START_ACTION|> <|END_ACTION|> <|START_THINKING|> <|END_THINKING|> <|START_RESPONSE|> <|END_RESPONSE|>
+<|tools_prefix|> <|tools_suffix|> <|inner_prefix|> <|inner_suffix|>""".split()
 # As their files have them: tokens, but not control tokens.
 WORDS = "<tool_call> </tool_call> <think> </think> <tool_response> </tool_response>".split()
 

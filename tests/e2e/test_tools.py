@@ -128,6 +128,13 @@ FAMILIES = [
     ("<|channel|>analysis", '<|channel|>analysis<|message|>so<|end|><|start|>assistant<|channel|>commentary '
      'to=functions.f <|constrain|>json<|message|>{"s": "v"}', None),
     ("<|tool_call>", 'Hi<|tool_call>call:f{s:<|"|>v<|"|>}<tool_call|>', "Hi"),
+    ("\uff5cDSML\uff5c", 'Hi\n\n<\uff5cDSML\uff5ctool_calls>\n<\uff5cDSML\uff5cinvoke name="f">\n<\uff5cDSML\uff5cparameter name="s" '
+     'string="true">v</\uff5cDSML\uff5cparameter>\n</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5ctool_calls>', "Hi"),
+    ("<minimax:tool_call>", 'Hi\n<minimax:tool_call>\n<invoke name="f">\n<parameter name="s">v</parameter>\n'
+     '</invoke>\n</minimax:tool_call>', "Hi"),
+    ("<|START_ACTION|> <|START_THINKING|>", '<|START_THINKING|>so<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "f", '
+     '"parameters": {"s": "v"}}\n]<|END_ACTION|>', None),
+    ("<|tools_prefix|> <|inner_prefix|>", '<|inner_prefix|>so<|inner_suffix|>Hi<|tools_prefix|>[{"f": {"s": "v"}}]<|tools_suffix|>', "Hi"),
     ("<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
      '{"s": "v"}<|tool_call_end|><|tool_calls_section_end|>', None),
 ]
@@ -145,7 +152,7 @@ def test_every_familys_markers_are_found_where_they_are_control_tokens():
             check(len(calls) == 1 and calls[0]["function"]["name"] == "f", said, message)
             check(json.loads(calls[0]["function"]["arguments"]) == {"s": "v"}, said, message)
             check(message["message"]["content"] == content and message["finish_reason"] == "tool_calls", message)
-            check(message["message"].get("reasoning_content") == ("so" if "analysis" in said else None), message)
+            check(message["message"].get("reasoning_content") == ("so" if ">so<" in said else None), message)
             if "[TOOL_CALLS]" in shown:
                 check(len(calls[0]["id"]) == 9, calls)
             body = {"messages": [{"role": "user", "content": "TOOLS"}], "tools": TOOLS}
@@ -186,7 +193,7 @@ def test_a_template_that_drops_tools_is_an_error_and_so_is_a_parser_that_is_not_
         with Double([{"say": "x"}], "--tool-call-parser", "nonsense"):
             check(False)
     except AssertionError as error:
-        check("tool-call-parser 'nonsense' is none of auto, none, deepseekv3" in str(error), error)
+        check("tool-call-parser 'nonsense' is none of auto, none, apertus2509" in str(error), error)
 
 
 if __name__ == "__main__":

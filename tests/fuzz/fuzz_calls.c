@@ -84,20 +84,22 @@ static void run(const tool_parser_params *params, const char *text, size_t len, 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const calls[] = {
-        "qwen",    "qwen3_coder", "glm45",   "llama3",      "pythonic", "lfm2",          "mistral",
-        "granite", "deepseekv3",  "kimi_k2", "functionary", "gemma4",   "functiongemma", "gpt-oss"};
+        "qwen",        "qwen3_coder", "glm45",         "llama3",          "pythonic",
+        "lfm2",        "mistral",     "granite",       "deepseekv3",      "kimi_k2",
+        "functionary", "gemma4",      "functiongemma", "gpt-oss",         NULL,
+        "deepseekv32", "minimax-m2",  "hunyuan",       "cohere_command4", "command_r",
+        "apertus2509", "nemotron_v2", "seed_oss",      "gigachat3"};
     static const char *const reasons[] = {NULL,      "qwen3",   "deepseek-r1",
                                           "mistral", "gpt-oss", "gemma4"};
     enum { CALLS = sizeof calls / sizeof *calls, REASONS = sizeof reasons / sizeof *reasons };
     if (size < 3 || size > 60000) return 0;
     const char *reason = reasons[data[1] / 8 % REASONS];
-    const tool_parser_params params = {.calls = data[0] % (CALLS + 1) < CALLS
-                                                    ? tool_format_find(calls[data[0] % (CALLS + 1)])
-                                                    : NULL,
-                                       .reasoning = reason ? reasoning_format_find(reason) : NULL,
-                                       .types = data[1] & 1 ? types : NULL,
-                                       .whole_calls = data[1] & 2,
-                                       .one_call = data[1] & 4};
+    const tool_parser_params params = {
+        .calls = calls[data[0] % CALLS] ? tool_format_find(calls[data[0] % CALLS]) : NULL,
+        .reasoning = reason ? reasoning_format_find(reason) : NULL,
+        .types = data[1] & 1 ? types : NULL,
+        .whole_calls = data[1] & 2,
+        .one_call = data[1] & 4};
     heard one, cut;
     const char *text = (const char *)data + 3;
     run(&params, text, size - 3, size, &one);
