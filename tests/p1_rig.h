@@ -1,15 +1,18 @@
 /* p1_rig.h - histories of requests through a scheduler over a real model, each of whose rows
  * of logits must be, bit by bit, the one that it would get alone and cold.
  *
- * A runner around the model's (the witness) takes a digest of every row of logits. When a
- * history has ended, its whole text is computed again in one prefill on empty pools, and all
- * digests must agree. Which prompts there are is the test's to say (w.make_prompt), and it
- * may tamper with a step (w.before, w.after) to see the comparison fail. */
+ * A runner around the model's (the witness) takes a digest of every row of logits of which a token
+ * came: of drafts that were wrong there is none. When a history has ended, its whole text is
+ * computed again in one prefill on empty pools, all digests must agree, and each token must be the
+ * one that these logits give (by its rule, if it has one). Which prompts there are is the test's to
+ * say (w.make_prompt), and it may tamper with a step (w.before, w.after) to see the comparison
+ * fail. */
 #ifndef TESTS_P1_RIG_H
 #define TESTS_P1_RIG_H
 
 #include "gear/amx_gear.h"
 #include "gear/retract.h"
+#include "hash_rule.h"
 #include "test.h"
 #include "tiny_models.h"
 
@@ -22,14 +25,24 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8 };
+enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8, MOST_ROWS = CONTEXT };
 
 typedef struct history {
     req r;
     bool live;
     uint64_t digest[CONTEXT + 1]; /* of the logits behind so many tokens; 0: none were asked */
     uint32_t told;                /* logprobs of its prompt */
+    hash_rule rule;
+    rad_token foreseen[MOST_NEW]; /* what it will say; num_foreseen is 0 until somebody asks */
+    uint32_t num_foreseen;
 } history;
+
+/* A row of logits of the last step. */
+typedef struct witness_row {
+    history *h;
+    uint32_t before; /* tokens that it stands behind */
+    uint64_t digest;
+} witness_row;
 
 typedef struct witness {
     runner *model;
@@ -50,6 +63,10 @@ typedef struct witness {
     uint32_t (*make_prompt)(rad_token *ids); /* at most CONTEXT - MOST_NEW - 1 tokens */
     void (*before)(forward_batch *batch);    /* around each forward pass; NULL: nothing */
     void (*after)(void);
+    witness_row rows_of_step[MOST_ROWS];
+    uint32_t num_rows_of_step;
+    bool drafts, rules; /* of some histories */
+    uint64_t proposed, accepted;
     uint32_t abort_every; /* of so many steps */
     uint64_t now;         /* the scheduler's clock, ns */
     bool wrong_is_meant;  /* a fault is planted */
@@ -84,24 +101,89 @@ static inline rad_status witness_forward(runner *self, const forward_batch *b, c
     if (status != RAD_OK) return status;
     if (logits) *logits = all;
     w.now += 100000 + 5000 * (uint64_t)b->num_tokens;
-    for (uint32_t next = 0, i = 0; next < b->num_logits; next++) {
-        while (b->logits_indices[next] >= b->extend_start_loc[i] + b->extend_seq_lens[i])
-            i++;
-        history *h = w.s->batch.reqs[i]->user;
-        uint64_t d = digest_of(all + (size_t)next * w.model->info.vocab_size);
-        const uint32_t at = b->logits_indices[next] - b->extend_start_loc[i];
-        uint64_t *seen = &h->digest[b->extend_prefix_lens[i] + at + 1];
-        if (*seen && *seen != d) w.wrong++; /* computed twice: retracted in between */
-        *seen = d;
+    CHECK(b->num_logits <= MOST_ROWS);
+    for (uint32_t row = 0; row < b->num_logits; row++) {
+        const uint32_t i = w.s->batch.logits_reqs[row], at = b->logits_indices[row];
+        w.rows_of_step[row] =
+            (witness_row){.h = w.s->batch.reqs[i]->user,
+                          .before = b->extend_prefix_lens[i] + at - b->extend_start_loc[i] + 1,
+                          .digest = digest_of(all + (size_t)row * w.model->info.vocab_size)};
     }
+    w.num_rows_of_step = b->num_logits;
     return RAD_OK;
+}
+
+/* Those of the step's rows that a token came of: the others stood behind a wrong draft. */
+static inline void keep_rows(void)
+{
+    for (uint32_t row = 0; row < w.num_rows_of_step; row++) {
+        const witness_row *r = &w.rows_of_step[row];
+        uint64_t *seen = &r->h->digest[r->before];
+        if (r->before >= req_num_fill(&r->h->r)) continue;
+        if (*seen && *seen != r->digest) w.wrong++; /* computed twice: retracted in between */
+        *seen = r->digest;
+    }
+    w.num_rows_of_step = 0;
 }
 
 /* ---- alone and cold ---- */
 
+/* The logits of `num_rows` of a text's tokens [from, n), computed at once behind the last call's.
+ */
+static inline const float *cold_logits(const rad_token *ids, uint32_t from, uint32_t n,
+                                       const uint32_t *indices, uint32_t num_rows,
+                                       const forward_pool *pool)
+{
+    uint32_t positions[CONTEXT], num_new = n - from;
+    rad_slot loc[CONTEXT], *row = rad_req_to_token_row(w.rows, 1);
+    for (uint32_t p = 0; p < n; p++)
+        row[p] = loc[p] = (rad_slot)p + 1, positions[p] = p;
+    const forward_batch batch = {.num_reqs = 1,
+                                 .num_tokens = num_new,
+                                 .input_ids = ids + from,
+                                 .positions = positions + from,
+                                 .out_cache_loc = loc + from,
+                                 .req_pool_indices = &(rad_row){1},
+                                 .seq_lens = &n,
+                                 .extend_prefix_lens = &from,
+                                 .extend_seq_lens = &num_new,
+                                 .extend_start_loc = &(uint32_t){0},
+                                 .num_logits = num_rows,
+                                 .logits_indices = indices,
+                                 .num_pools = pool != NULL,
+                                 .pools = pool,
+                                 .req_to_token_pool = w.rows,
+                                 .token_to_kv_pool = w.kv,
+                                 .window_rows = w.window ? w.rows : NULL,
+                                 .window_kv_pool = w.window,
+                                 .window_out_cache_loc = w.window ? loc + from : NULL,
+                                 .state_pool = w.states,
+                                 .state_in = w.states ? &(rad_state){from > 0} : NULL,
+                                 .state_out = w.states ? &(rad_state){1} : NULL};
+    const float *logits;
+    CHECK_OK(w.real->forward(w.model, &batch, &logits, NULL));
+    return logits;
+}
+
+/* What is said behind `n` tokens that have these logits; the rule stands there. */
+static inline rad_token cold_token(const history *h, hash_rule *rule, const rad_token *ids,
+                                   uint32_t n, const float *logits)
+{
+    enum { MOST_VOCAB = 4096 };
+    static uint64_t scratch[MOST_VOCAB * 12 / 8];
+    static uint32_t allowed[MOST_VOCAB / 32];
+    const uint32_t vocab = w.model->info.vocab_size, num_input = h->r.num_input;
+    CHECK(vocab <= MOST_VOCAB);
+    bool masks = h->r.rule && hash_rule_mask(&rule->base, allowed) == TOKEN_MASK_SOME;
+    rad_token token = sampler_next(logits, vocab, &h->r.sampling, ids + num_input, n - num_input, n,
+                                   masks ? allowed : NULL, scratch);
+    if (h->r.rule) CHECK(hash_rule_accept(&rule->base, token));
+    return token;
+}
+
 static inline void check_cold(history *h)
 {
-    uint32_t n = 0, num_rows = 0, indices[CONTEXT], positions[CONTEXT];
+    uint32_t n = 0, num_rows = 0, indices[CONTEXT];
     for (uint32_t p = 1; p <= CONTEXT; p++)
         if (h->digest[p]) indices[num_rows++] = p - 1, n = p;
     const bool pooled = h->r.pooling && h->r.finish == REQ_FINISH_LENGTH;
@@ -111,49 +193,66 @@ static inline void check_cold(history *h)
     const forward_pool pool = {h->r.num_input - req_pooled(&h->r), req_pooled(&h->r), sum};
     w.histories++;
     if (!n) return;
-    rad_slot loc[CONTEXT], *row = rad_req_to_token_row(w.rows, 1);
-    for (uint32_t p = 0; p < n; p++)
-        row[p] = loc[p] = (rad_slot)p + 1, positions[p] = p;
-    const forward_batch batch = {.num_reqs = 1,
-                                 .num_tokens = n,
-                                 .input_ids = h->r.fill_ids,
-                                 .positions = positions,
-                                 .out_cache_loc = loc,
-                                 .req_pool_indices = &(rad_row){1},
-                                 .seq_lens = &n,
-                                 .extend_prefix_lens = &(uint32_t){0},
-                                 .extend_seq_lens = &n,
-                                 .extend_start_loc = &(uint32_t){0},
-                                 .num_logits = num_rows,
-                                 .logits_indices = indices,
-                                 .num_pools = pooled,
-                                 .pools = pooled ? &pool : NULL,
-                                 .req_to_token_pool = w.rows,
-                                 .token_to_kv_pool = w.kv,
-                                 .window_rows = w.window ? w.rows : NULL,
-                                 .window_kv_pool = w.window,
-                                 .window_out_cache_loc = w.window ? loc : NULL,
-                                 .state_pool = w.states,
-                                 .state_in = w.states ? &(rad_state){0} : NULL,
-                                 .state_out = w.states ? &(rad_state){1} : NULL};
-    const float *logits;
-    CHECK_OK(w.real->forward(w.model, &batch, &logits, NULL));
+    const float *logits =
+        cold_logits(h->r.fill_ids, 0, n, indices, num_rows, pooled ? &pool : NULL);
+    hash_rule rule = h->rule;
+    uint32_t said = 0;
+    rule.count = 0;
     for (uint32_t i = 0; i < num_rows; i++) {
-        uint64_t cold = digest_of(logits + (size_t)i * w.model->info.vocab_size);
+        const float *row = logits + (size_t)i * w.model->info.vocab_size;
+        uint64_t cold = digest_of(row);
         w.rows_checked++;
         w.prompt_rows_checked += indices[i] + 1 < h->r.num_input;
-        if (cold == h->digest[indices[i] + 1]) continue;
+        if (cold == h->digest[indices[i] + 1]) {
+            if (indices[i] + 1 < h->r.num_input) continue;
+            rad_token token = cold_token(h, &rule, h->r.fill_ids, indices[i] + 1, row);
+            CHECK(token == h->r.fill_ids[indices[i] + 1]);
+            said++;
+            continue;
+        }
         w.wrong++;
         CHECKF(w.wrong_is_meant,
                "%s, seed %llu: history %llu differs from its cold run at token %u of %u\n", w.what,
                (unsigned long long)w.seed, (unsigned long long)w.histories, indices[i], n);
     }
+    CHECK(said == h->r.num_output || w.wrong);
     if (!pooled) return;
     w.hidden_checked++;
     if (!memcmp(sum, h->r.hidden_sum, h->r.hidden_dim * sizeof *sum)) return;
     w.wrong++;
     CHECKF(w.wrong_is_meant, "%s, seed %llu: history %llu of %u tokens has other hidden states\n",
            w.what, (unsigned long long)w.seed, (unsigned long long)w.histories, n);
+}
+
+/* ---- drafts ---- */
+
+/* What the history would say, cold and alone. The runner's logits are nobody's now. */
+static inline void foresee(history *h)
+{
+    rad_token ids[CONTEXT];
+    hash_rule rule = h->rule;
+    uint32_t n = h->r.num_input, from = 0;
+    rule.count = 0;
+    memcpy(ids, h->r.fill_ids, n * sizeof *ids);
+    for (; h->num_foreseen < h->r.max_new_tokens; h->num_foreseen++, from = n++) {
+        const float *logits = cold_logits(ids, from, n, &(uint32_t){n - from - 1}, 1, NULL);
+        ids[n] = cold_token(h, &rule, ids, n, logits);
+        h->foreseen[h->num_foreseen] = ids[n];
+    }
+}
+
+/* Some right, some wrong ones, in any order; nonsense behind the end. */
+static inline uint32_t witness_guess(void *user, const req *r, rad_token *out, uint32_t room)
+{
+    (void)user;
+    history *h = r->user;
+    const uint32_t vocab = w.model->info.vocab_size, n = below(room + 1), wrong = below(4);
+    if (!h->num_foreseen) foresee(h);
+    for (uint32_t i = 0, at = r->num_output; i < n; i++, at++) {
+        bool right = at < h->num_foreseen && (!wrong || below(3 * wrong));
+        out[i] = right ? h->foreseen[at] : (rad_token)below(vocab + 2) - 1;
+    }
+    return n;
 }
 
 /* ---- histories ---- */
@@ -204,6 +303,9 @@ static inline void start_history(history *h)
         p.max_new_tokens *= below(2);
     }
     memset(h, 0, sizeof *h);
+    if (w.rules && below(2))
+        p.rule = hash_rule_init(&h->rule, test_random(&w.state), w.model->info.vocab_size,
+                                UINT32_MAX, -1);
     CHECK_OK(req_init(&h->r, NULL, &p, NULL));
     rad_error err = {0};
     rad_status status = scheduler_add(w.s, &h->r, &err);
@@ -236,11 +338,18 @@ static inline void run_histories(uint32_t count)
             if (h->live) scheduler_cancel(w.s, &h->r, REQ_FINISH_ABORT);
         }
         scheduler_step(w.s);
+        keep_rows();
         for (int i = 0; i < IN_FLIGHT; i++)
             if (w.slots[i].r.user && !w.slots[i].live) end_history(&w.slots[i]);
     }
     CHECK(scheduler_is_idle(w.s));
     CHECK_OK(scheduler_check(w.s, NULL));
+    scheduler_stats st;
+    scheduler_get_stats(w.s, &st);
+    for (int kind = 0; kind < DRAFT_KINDS; kind++) {
+        w.proposed += st.drafts.proposed[kind];
+        w.accepted += st.drafts.accepted[kind];
+    }
 }
 
 /* ---- models and pools ---- */
@@ -308,6 +417,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
     /* None; so little that prompts crawl; about a step of witness_forward; the server's default. */
     static const uint64_t max_itl_ns[] = {0, 1, 300000, 500000000};
     gear_retract_every(7 + below(10));
+    const draft_source guesses = {.propose = witness_guess};
     return (scheduler_params){.runner = w.model,
                               .page_size = page_size,
                               .max_total_tokens = max_total_tokens,
@@ -322,6 +432,9 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .max_states = STATE_LEAST + below(42),
                               .state_interval = 1 + below(100),
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
+                              .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
+                              .draft_ngrams = w.drafts && below(2),
+                              .draft_source = w.drafts ? guesses : (draft_source){0},
                               .on_output = on_output,
                               .user = &w};
 }
@@ -340,6 +453,7 @@ static inline void witness_scheduler(const scheduler_params *params)
     if (!params->hicache) env.now_ns = witness_now;
     rad_status status = scheduler_create(&env, params, &w.s, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
+    w.s->drafts.at_any_price = below(4); /* else as they pay */
 }
 
 static const tiny_model p1_llama = {.arch = "llama",

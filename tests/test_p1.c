@@ -20,6 +20,7 @@ static struct {
     forward_state_save saves[256];
 } tampered;
 
+static bool with_drafts;       /* and rules */
 static uint64_t window_tokens; /* of the pool that layers with a window have; 0: they mask */
 
 /* Each snapshot stands a token before the place that it is hung in at. */
@@ -148,6 +149,7 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
 {
     witness_start_on(kernels, file, name, dtype, kv_dtype);
     w.make_prompt = make_prompt;
+    w.drafts = w.rules = with_drafts;
     if (f) {
         tampered.fault = f;
         w.wrong_is_meant = true;
@@ -163,6 +165,11 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
     } else {
         CHECK(w.wrong == 0 && w.rows_checked > histories);
         CHECK(histories < 100 || (w.prompt_rows_checked > histories && w.hidden_checked > 0));
+    }
+    if (with_drafts) {
+        print_message("  %llu of %llu drafts right\n", (unsigned long long)w.accepted,
+                      (unsigned long long)w.proposed);
+        CHECK(w.accepted > 0 && w.proposed > w.accepted);
     }
     print_message(
         "  %s: %llu rows of logits, %llu steps with groups, %llu tampered with, %llu rows "
@@ -239,6 +246,23 @@ TEST(recurrent_layers_give_the_same_bits_warm_and_cold)
         run_tiny(&p1_recurrent[i], FAULT_NONE,
                  RAD_MIN(num_histories(), (uint32_t)test_scale(i < 3 ? 100 : 50, 1000)));
     check_few();
+}
+
+/* Drafts right and wrong, and rules, in half of the histories: the logits of each token, and the
+ * token by its rule, are those of the text computed at once. All kinds of layers, pages of 1 and
+ * 16, a pool that is too small, chunks beside. */
+TEST(drafts_give_the_bits_of_one_token_at_a_time)
+{
+    const tiny_model *models[] = {&p1_llama,        &p1_moe,          &p1_latent,
+                                  &p1_recurrent[0], &p1_recurrent[1], &p1_recurrent[2],
+                                  &p1_windowed[0]};
+    with_drafts = true;
+    for (size_t i = 0; i < RAD_COUNT(models); i++) {
+        window_tokens = models[i]->window ? 4 * models[i]->window + 80 : 0;
+        run_tiny(models[i], FAULT_NONE, RAD_MIN(num_histories(), (uint32_t)test_scale(40, 1000)));
+    }
+    with_drafts = false;
+    window_tokens = 0;
 }
 
 TEST(a_snapshot_put_at_another_position_is_noticed)

@@ -296,6 +296,7 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
     snprintf(w.what, sizeof w.what, "%s %s page %u %s %s", model, policy_names[what.policy],
              what.page_size, kv_dtype_name(what.dtype), store_names[what.store]);
     w.make_prompt = make_prompt;
+    w.drafts = below(4) == 0;
     w.abort_every = 200; /* steps that wait for a fetch are many */
     w.wrong_is_meant = f == FAULT_LOADED || f == FAULT_STORED;
     if (f == FAULT_LOADED) w.before = spoil_loaded;

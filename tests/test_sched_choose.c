@@ -387,7 +387,8 @@ static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, ha
 }
 
 /* Rules that end their answers beside such that are cut, and requests without one, whoever samples:
- * each rule is kept to the letter, and who has none does not notice. */
+ * each rule is kept to the letter, and who has none does not notice. What a rule forces is drafted
+ * then, or not: the answers are the same, in fewer steps. */
 TEST(a_batch_mixes_requests_with_rules_and_without)
 {
     enum { ENDS = 12 };
@@ -398,12 +399,17 @@ TEST(a_batch_mixes_requests_with_rules_and_without)
                               .top_p = 1, .end_ids = &end, .num_end_ids = 1, .min_new_tokens = NEW};
     const sampling_params kinds[] = {greedy, drawn, late};
     rad_token first[6][NEW];
-    for (rig_fake.chooses = 0; rig_fake.chooses < 2; rig_fake.chooses++) {
+    for (int round = 0; round < 4; round++) {
         rig g;
         hash_rule rules[6];
         rig_req *with[6], *without[2];
         rad_token ids[IDS];
-        rig_start(&g, rig_params(2048, 1, 16));
+        const bool drafts = round >= 2;
+        rig_fake.chooses = round % 2;
+        scheduler_params params = rig_params(2048, 1, 16);
+        params.max_draft_tokens = drafts ? 8 : 0;
+        rig_start(&g, params);
+        g.s->drafts.at_any_price = true;
         rig_prompt(ids, IDS, 31);
         for (int i = 0; i < 6; i++) {
             hash_rule_init(&rules[i], 70 + i, RIG_VOCAB, i % 2 ? ENDS : NEW, end);
@@ -416,6 +422,8 @@ TEST(a_batch_mixes_requests_with_rules_and_without)
         rig_run(&g);
         scheduler_stats st = rig_stats(&g);
         CHECK(st.masks == 3 * (ENDS + 1 + NEW));
+        CHECK(st.drafts.accepted[DRAFT_FORCED] == st.drafts.proposed[DRAFT_FORCED]);
+        CHECK(drafts == (st.drafts.accepted[DRAFT_FORCED] > 20));
         for (int i = 0; i < 6; i++) {
             const rig_req *q = with[i];
             CHECKF(q->finish == (i % 2 ? REQ_FINISH_STOP : REQ_FINISH_LENGTH), "request %d: %s\n",
@@ -423,7 +431,7 @@ TEST(a_batch_mixes_requests_with_rules_and_without)
             CHECK(q->num_out == (i % 2 ? ENDS + 1 : NEW));
             CHECK(q->r.matched_token == (i % 2 ? end : -1));
             CHECK(hash_rule_allows_all(&rules[i], q->out, q->num_out));
-            if (!rig_fake.chooses) memcpy(first[i], q->out, sizeof first[i]);
+            if (!round) memcpy(first[i], q->out, sizeof first[i]);
             CHECK(!memcmp(first[i], q->out, q->num_out * sizeof(rad_token)));
             rig_drop(with[i]);
         }

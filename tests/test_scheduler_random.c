@@ -94,14 +94,51 @@ static uint64_t erratic_now(void *user)
     return *now += 1 + test_random(&state) % 30000;
 }
 
+/* Drafts what the request is going to say, as it did without a tree; now and then something else,
+ * and nonsense behind its end. */
+static struct {
+    const job *jobs;
+    uint32_t num_jobs, wrong; /* one of so many tokens; 0: none */
+    uint64_t rng;
+} guess;
+
+static uint32_t guess_tokens(void *user, const req *r, rad_token *out, uint32_t room)
+{
+    (void)user;
+    const job *j = guess.jobs;
+    while (j->q != r->user)
+        j++;
+    uint32_t n = below(&guess.rng, room + 1);
+    for (uint32_t i = 0, at = r->num_output; i < n; i++, at++) {
+        bool right = at < j->num_plain && (!guess.wrong || below(&guess.rng, guess.wrong));
+        out[i] = right ? j->plain[at] : (rad_token)below(&guess.rng, RIG_VOCAB + 2) - 1;
+    }
+    return n;
+}
+
+/* Of a third of all rounds nothing is drafted; else a little or much, mostly right or not at all.
+ */
+static void draw_drafts(scheduler_params *params, uint64_t *rng)
+{
+    static const uint32_t most[] = {1, 3, 8, DRAFT_MOST};
+    if (below(rng, 3) == 0) return;
+    params->max_draft_tokens = most[below(rng, RAD_COUNT(most))];
+    params->draft_ngrams = below(rng, 2);
+    guess.wrong = below(rng, 4) ? 2 + below(rng, 12) : 0;
+    if (below(rng, 4)) params->draft_source.propose = guess_tokens;
+}
+
 static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint64_t *rng)
 {
     rig g;
+    guess.jobs = jobs;
+    guess.rng = *rng;
     uint64_t now = 0;
     rad_env env = rad_env_or_default(NULL);
     env.user = &now;
     env.now_ns = erratic_now;
     rig_start_on(&g, &env, params, 0);
+    g.s->drafts.at_any_price = below(rng, 4); /* else as the erratic clock will have it */
     uint32_t added = 0;
     while (added < n || !scheduler_is_idle(g.s)) {
         uint32_t burst = below(rng, 8) ? below(rng, 4) : 12;
@@ -129,11 +166,20 @@ static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint6
                "request %u differs from its answer without a tree\n", i);
         rig_drop(j->q);
     }
-    print_message("  page %2u chunk %3u pool %4llu rows %u: %llu steps, %llu of %llu prompt tokens "
-                  "cached, %llu evicted, %llu retracted, %llu held back\n",
+    uint64_t proposed = 0, accepted = 0;
+    for (int kind = 0; kind < DRAFT_KINDS; kind++) {
+        proposed += st.drafts.proposed[kind];
+        accepted += st.drafts.accepted[kind];
+        CHECK(st.drafts.accepted[kind] <= st.drafts.proposed[kind]);
+    }
+    CHECK(params.max_draft_tokens || !proposed);
+    print_message("  page %2u chunk %3u pool %4llu rows %u: %llu steps, %llu of %llu drafts right, "
+                  "%llu of %llu prompt tokens cached, %llu evicted, %llu retracted, %llu held "
+                  "back\n",
                   params.page_size, params.chunked_prefill_size,
                   (unsigned long long)params.max_total_tokens, params.max_running_requests,
-                  (unsigned long long)g.steps, (unsigned long long)st.cached_tokens,
+                  (unsigned long long)g.steps, (unsigned long long)accepted,
+                  (unsigned long long)proposed, (unsigned long long)st.cached_tokens,
                   (unsigned long long)st.prompt_tokens, (unsigned long long)st.evicted_tokens,
                   (unsigned long long)st.num_retractions, (unsigned long long)st.num_held_back);
     CHECK(st.num_aborted + st.num_finished == n);
@@ -183,6 +229,7 @@ static void run_rounds(uint64_t rounds, uint32_t window)
             params.state_interval = 1 + below(&rng, 64);
             params.turn_token = below(&rng, 2) ? (rad_token)below(&rng, RIG_VOCAB) : 0;
         }
+        draw_drafts(&params, &rng);
         run_shared(jobs, NUM_REQS, params, &rng);
         gear_retract_every(0);
     }

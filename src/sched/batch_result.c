@@ -6,13 +6,15 @@
  *                                                                  else output
  *              -> logprobs of the chunk go out with either of them
  *
+ * A request with drafts says more than one token: draft_verify.c.
+ *
  * Behind a publication hang_saves gives the tree the snapshots of recurrent states that the step
  * left.
  *
  * Order is the point here. Committed before published: the tree never holds a position
  * whose K/V may not be written. Released before the last output: whoever sees a request
  * end can send the next turn and will find this one in the tree. */
-#include "sched/scheduler_impl.h"
+#include "sched/draft_plan.h"
 
 #include <radish/retention.h>
 
@@ -38,6 +40,7 @@ typedef struct step_saves {
 
 void req_release_kv(scheduler *s, req *r, bool is_insert)
 {
+    draft_release(&s->drafts, r);
     if (!r->kv.row) return;
     rad_error err;
     uint32_t computed = r->kv.committed_len - r->kv.committed_len % s->pools.page_size;
@@ -149,7 +152,7 @@ static bool publish_saves(scheduler *s, req *r, step_saves saves)
     return saves.first == saves.end || publish(s, r, true, saves);
 }
 
-static bool is_end_token(const scheduler *s, rad_token token)
+bool is_end_token(const scheduler *s, rad_token token)
 {
     return s->params.is_end_token && s->params.is_end_token(s->params.user, token);
 }
@@ -158,6 +161,21 @@ static bool is_end_token(const scheduler *s, rad_token token)
 static void process_chunk(scheduler *s, req *r, step_saves saves)
 {
     if (publish(s, r, true, saves) && r->num_prompt_logprobs) emit_output(s, r, -1);
+}
+
+bool say_token(scheduler *s, req *r, uint32_t row, const float *logits, rad_token *token)
+{
+    if (verify_notes(&s->verify, r))
+        verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
+    *token = accept_token(s, r, row, logits);
+    if (*token < 0) return false;
+    if (req_append(r, *token) != RAD_OK) {
+        rad_fail(&r->error, RAD_E_NOMEM, "no memory for more than %u tokens", req_num_fill(r));
+        return false;
+    }
+    s->stats.generated_tokens++;
+    req_check_finished(r, is_end_token(s, *token));
+    return true;
 }
 
 /* All of fill_ids is computed: the next token, if one is wanted. `row` and `logits` as accept_token
@@ -169,20 +187,11 @@ static void process_complete(scheduler *s, req *r, bool wanted, uint32_t row, co
         if (publish_saves(s, r, saves)) finish_req(s, r, REQ_FINISH_LENGTH, -1, true);
         return;
     }
-    if (verify_notes(&s->verify, r))
-        verify_note(&s->verify, r, logits, s->params.runner->info.vocab_size);
-    rad_token token = accept_token(s, r, row, logits);
-    if (token < 0) {
-        finish_req(s, r, REQ_FINISH_ERROR, -1, false);
+    rad_token token;
+    if (!say_token(s, r, row, logits, &token)) { /* what it computed is right but for lost logits */
+        finish_req(s, r, REQ_FINISH_ERROR, -1, r->error.status == RAD_E_NOMEM);
         return;
     }
-    if (req_append(r, token) != RAD_OK) {
-        rad_fail(&r->error, RAD_E_NOMEM, "no memory for more than %u tokens", req_num_fill(r));
-        finish_req(s, r, REQ_FINISH_ERROR, -1, true);
-        return;
-    }
-    s->stats.generated_tokens++;
-    req_check_finished(r, is_end_token(s, token));
     if (r->finish) {
         if (publish_saves(s, r, saves)) finish_req(s, r, r->finish, token, true);
         return;
@@ -207,6 +216,19 @@ static step_saves saves_of(schedule_batch *b, uint32_t i, uint32_t first)
     return saves;
 }
 
+/* One with drafts, whose rows of logits begin with `row` and whose saves with `first`. Returns
+ * where the latter end. */
+static uint32_t process_drafts(scheduler *s, uint32_t i, uint32_t row, const float *logits,
+                               uint32_t first)
+{
+    schedule_batch *b = &s->batch;
+    const uint32_t end = first + (s->pools.states.pool ? b->num_drafts[i] : 0);
+    draft_verify(s, i, row, logits, b->state_saves + first);
+    schedule_batch_drop_saves(b, &s->pools, first, end);
+    if (b->reqs[i]->kv.row) release_window(s, &b->reqs[i]->kv);
+    return end;
+}
+
 void process_batch_result(scheduler *s, const float *logits)
 {
     const schedule_batch *b = &s->batch;
@@ -215,6 +237,12 @@ void process_batch_result(scheduler *s, const float *logits)
     step_saves saves = {0};
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
+        s->stats.drafts.req_steps += r->state == REQ_DECODE;
+        if (b->num_drafts[i]) {
+            saves.end = process_drafts(s, i, next_logits, logits, saves.end);
+            next_logits += 1 + b->num_drafts[i];
+            continue;
+        }
         r->kv.committed_len = b->seq_lens[i];
         state_end_step(&s->pools.states, &r->kv, b->state_out[i], b->seq_lens[i]);
         r->state_from = 0;

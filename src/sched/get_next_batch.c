@@ -1,6 +1,6 @@
 /* get_next_batch.c - plans a step.
  *
- *     | decode: 1 token each | chunks of prefills in flight | admitted from the queue |
+ *     | decode: 1 token each, and drafts | chunks of prefills in flight | admitted |
  *       first: they hold most   next: others may be held       what room is left
  *
  * Pages run short in one of two ways. Decoding requests lack one: evict, then retract.
@@ -10,6 +10,7 @@
  * Why this always ends: the last running request is never retracted, everything else
  * can then be evicted, and scheduler_add accepts nothing that is larger than the pool.
  * So in every step somebody gets on, and the one with most outputs gets to its end. */
+#include "sched/draft_plan.h"
 #include "sched/prefill_adder.h"
 #include "sched/verify_run.h"
 
@@ -22,13 +23,13 @@ static const double INIT_NEW_TOKEN_RATIO = 0.7;
 static const double MIN_NEW_TOKEN_RATIO = 0.7 * 0.14;
 static const double ITL_MARGIN = 0.9; /* steps differ from what is expected of them */
 enum { RATIO_DECAY_STEPS = 600, RETRACT_DECODE_STEPS = 20, MAX_PREFILL_TOKENS = 16384 };
-enum { LEAST_LOGITS = 64 }; /* rows of logits; logprobs of prompts take what others leave */
+enum { LEAST_LOGITS = 64 }; /* rows of logits; drafts, and logprobs of prompts, take what others leave */
 
 uint32_t scheduler_max_batch_tokens(const scheduler_params *p, uint32_t context_length)
 {
     uint32_t most = p->chunked_prefill_size;
     if (!most) most = RAD_MAX(context_length, (uint32_t)MAX_PREFILL_TOKENS);
-    return most + p->max_running_requests;
+    return most + p->max_running_requests + draft_max_rows(p->max_draft_tokens);
 }
 
 uint32_t scheduler_max_batch_logits(uint32_t max_running_requests)
@@ -133,8 +134,12 @@ static bool make_room_for_decode(scheduler *s)
     return retracted;
 }
 
-static uint32_t add_decodes(scheduler *s)
+/* With their drafts, where there is room and nobody was retracted for the lack of it. */
+static uint32_t add_decodes(scheduler *s, bool retracted)
 {
+    uint32_t num_decodes;
+    uint64_t pages = decode_pages(s, &num_decodes);
+    if (!retracted) draft_plan(s, num_decodes, pages);
     for (uint32_t i = 0; i < s->num_running; i++)
         if (s->running[i]->state == REQ_DECODE)
             schedule_batch_add(&s->batch, s->running[i], 1, s->pools.page_size);
@@ -323,8 +328,10 @@ static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_de
 {
     if (!s->params.max_itl_ns || !s->params.chunked_prefill_size) return;
     step_work decodes = {.num_decodes = num_decodes};
-    for (uint32_t i = 0; i < s->batch.num_reqs; i++)
-        decodes.pairs += step_pairs(s->batch.extend_prefix_lens[i], 1);
+    for (uint32_t i = 0; i < s->batch.num_reqs; i++) {
+        decodes.pairs += step_pairs(s->batch.extend_prefix_lens[i], s->batch.extend_seq_lens[i]);
+        decodes.draft_rows += s->batch.num_drafts[i];
+    }
     prefill_adder_limit_ns(adder, &s->cost, itl_left_ns(s, &decodes));
 }
 
@@ -336,7 +343,7 @@ bool get_next_batch_to_run(scheduler *s)
         schedule_batch_clear(&s->batch);
         tiers_note_releases(s);
         bool retracted = make_room_for_decode(s);
-        uint32_t num_decodes = add_decodes(s);
+        uint32_t num_decodes = add_decodes(s, retracted);
 
         prefill_adder adder;
         prefill_adder_init(&adder, &s->pools, &s->batch, s->running, s->num_running,

@@ -16,12 +16,21 @@ static const req *req_of_row(const scheduler *s, uint32_t row)
     return s->batch.reqs[s->batch.logits_reqs[row]];
 }
 
+/* Drafts of the row's request that stand before the token which is chosen from it. */
+static uint32_t drafts_before(const scheduler *s, uint32_t row)
+{
+    const schedule_batch *b = &s->batch;
+    const uint32_t i = b->logits_reqs[row];
+    const uint32_t last = b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
+    return b->num_drafts[i] - (last - b->logits_indices[row]);
+}
+
 bool wants_logits(const scheduler *s)
 {
     if (!s->params.runner->ops->sample) return true;
     for (uint32_t row = 0; row < s->batch.num_logits; row++) {
         const req *r = req_of_row(s, row);
-        if (r->sampling.logprobs || !schedule_batch_is_last(&s->batch, row) ||
+        if (r->sampling.logprobs || !schedule_batch_chooses(&s->batch, row) ||
             verify_notes(&s->verify, r))
             return true;
     }
@@ -31,12 +40,18 @@ bool wants_logits(const scheduler *s)
 void begin_masks(scheduler *s)
 {
     rule_masks_clear(&s->masks);
-    for (uint32_t row = 0; row < s->batch.num_logits; row++) {
+    for (uint32_t row = 0, rows; row < s->batch.num_logits; row += rows) {
         const req *r = req_of_row(s, row);
-        if (r->rule && schedule_batch_is_last(&s->batch, row))
-            rule_masks_add(&s->masks, (mask_job){.rule = r->rule, .row = row});
+        rows = 1;
+        if (!schedule_batch_chooses(&s->batch, row)) continue;
+        rows += r->draft.count;
+        if (!r->rule) continue;
+        rule_masks_add(&s->masks, (mask_job){.rule = r->rule,
+                                             .drafts = r->fill_ids + req_num_fill(r),
+                                             .num_drafts = r->draft.count,
+                                             .row = row});
+        s->stats.masks += rows;
     }
-    s->stats.masks += s->masks.num_jobs;
     rule_masks_begin(&s->masks);
 }
 
@@ -65,12 +80,13 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
     for (uint32_t row = 0; row < num_rows; row++) {
         const req *r = req_of_row(s, row);
         s->samples[row] = (runner_sample){0};
-        if (!schedule_batch_is_last(&s->batch, row)) continue;
+        if (!schedule_batch_chooses(&s->batch, row)) continue;
+        const uint32_t before = drafts_before(s, row);
         /* The position makes the draw the same however the request was batched. */
         s->samples[row] = (runner_sample){.params = &r->sampling,
                                           .output = r->fill_ids + r->num_input,
-                                          .num_output = r->num_output,
-                                          .position = req_num_fill(r)};
+                                          .num_output = r->num_output + before,
+                                          .position = req_num_fill(r) + before};
         if (r->rule && rule_masks_kind(&s->masks, row) != TOKEN_MASK_ALL)
             s->samples[row].allowed = allowed_bits(s, row);
     }

@@ -105,20 +105,27 @@ size_t req_logprobs_bytes(const sampling_params *p, uint32_t positions)
     return rad_mul(positions, sampler_num_logprobs(p) * sizeof(token_logprob));
 }
 
+rad_status req_reserve(req *r, uint32_t count)
+{
+    const uint64_t num_fill = req_num_fill(r), least = num_fill + count;
+    if (least <= r->fill_capacity) return RAD_OK;
+    uint64_t most = (uint64_t)r->num_input + r->max_new_tokens;
+    uint64_t capacity = RAD_MAX(RAD_MIN(2 * (uint64_t)r->fill_capacity, most), least);
+    if (capacity > INT32_MAX) return RAD_E_NOMEM;
+    rad_token *ids = rad_alloc(&r->env, capacity * sizeof *ids);
+    if (!ids) return RAD_E_NOMEM;
+    memcpy(ids, r->fill_ids, num_fill * sizeof *ids);
+    rad_free(&r->env, r->fill_ids, r->fill_capacity * sizeof *ids);
+    r->fill_ids = ids;
+    r->fill_capacity = (uint32_t)capacity;
+    r->kv.key.tokens = ids;
+    return RAD_OK;
+}
+
 rad_status req_append(req *r, rad_token token)
 {
     uint32_t num_fill = req_num_fill(r);
-    if (num_fill == r->fill_capacity) {
-        uint64_t most = (uint64_t)r->num_input + r->max_new_tokens;
-        uint64_t capacity = RAD_MIN(2 * (uint64_t)r->fill_capacity, RAD_MAX(most, num_fill + 1));
-        if (capacity > INT32_MAX) return RAD_E_NOMEM;
-        rad_token *ids = rad_alloc(&r->env, capacity * sizeof *ids);
-        if (!ids) return RAD_E_NOMEM;
-        memcpy(ids, r->fill_ids, num_fill * sizeof *ids);
-        rad_free(&r->env, r->fill_ids, r->fill_capacity * sizeof *ids);
-        r->fill_ids = ids;
-        r->fill_capacity = (uint32_t)capacity;
-    }
+    if (req_reserve(r, 1) != RAD_OK) return RAD_E_NOMEM;
     r->fill_ids[num_fill] = token;
     r->num_output++;
     r->kv.key = req_session_key(r, req_num_fill(r));

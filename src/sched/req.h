@@ -24,6 +24,7 @@
 #include "base/base.h"
 #include "model/pooling.h"
 #include "model/sampler.h"
+#include "sched/draft.h"
 #include "sched/req_why.h"
 #include "sched/token_rule.h"
 #include <radish/cache.h>
@@ -123,6 +124,7 @@ typedef struct req {
     struct verify_record *verify;       /* NULL: it is not going to be verified */
     bool verify_skipped;                /* it was chosen, but there was no room */
     atomic_int cancel;                  /* req_finish that somebody asks for, or 0 */
+    req_draft draft;
     token_logprob *logprobs;            /* of the newest output id, until its output takes them */
     uint32_t next_row;                  /* of the prompt; UINT32_MAX: none is wanted any more */
     uint32_t num_prompt_logprobs;       /* positions of the prompt in: */
@@ -141,6 +143,9 @@ void req_fini(req *r); /* a zeroed req is fine */
 
 /* Appends an output id; RAD_E_NOMEM when fill_ids cannot grow (nothing changed). */
 rad_status req_append(req *r, rad_token token);
+
+/* Room behind fill_ids for `count` more. RAD_E_NOMEM, and nothing changed. */
+rad_status req_reserve(req *r, uint32_t count);
 
 static inline uint32_t req_num_fill(const req *r)
 {

@@ -23,6 +23,7 @@
     X(seq_lens, max_reqs)                                                                          \
     X(req_pool_indices, max_reqs)                                                                  \
     X(last_loc, max_reqs)                                                                          \
+    X(num_drafts, max_reqs)                                                                        \
     X(logits_reqs, max_logits)                                                                     \
     X(logits_indices, max_logits)                                                                  \
     X(hidden, max_reqs)                                                                            \
@@ -32,7 +33,8 @@
     X(window_out_cache_loc, max_tokens)                                                            \
     X(state_in, max_reqs)                                                                          \
     X(state_out, max_reqs)                                                                         \
-    X(state_saves, max_saves)
+    X(state_saves, max_saves)                                                                      \
+    X(draft_states, max_logits)
 
 rad_status schedule_batch_init(schedule_batch *b, const rad_env *env, uint32_t max_reqs,
                                uint32_t max_tokens, uint32_t max_logits, uint32_t max_saves)
@@ -90,24 +92,29 @@ static void add_rows(schedule_batch *b, uint32_t i)
 
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size)
 {
+    const uint32_t drafts = r->draft.count, num_rows = num_tokens + drafts;
+    const uint32_t end = r->kv.committed_len + num_tokens;
     RAD_ASSERT(num_tokens >= 1 && b->num_reqs < b->max_reqs);
-    RAD_ASSERT(num_tokens <= b->max_tokens - b->num_tokens);
+    RAD_ASSERT(num_rows <= b->max_tokens - b->num_tokens);
     RAD_ASSERT(r->kv.allocated_len == r->kv.committed_len);
     RAD_ASSERT(num_tokens <= req_num_fill(r) - r->kv.committed_len);
+    RAD_ASSERT(!drafts || (end == req_num_fill(r) && end + drafts <= r->fill_capacity));
 
     uint32_t i = b->num_reqs++;
     b->reqs[i] = r;
     b->extend_prefix_lens[i] = r->kv.committed_len;
-    b->extend_seq_lens[i] = num_tokens;
+    b->extend_seq_lens[i] = num_rows;
     b->extend_start_loc[i] = b->num_tokens;
-    b->seq_lens[i] = r->kv.committed_len + num_tokens;
+    b->seq_lens[i] = end + drafts;
+    b->num_drafts[i] = drafts;
     b->req_pool_indices[i] = r->kv.row;
-    b->num_tokens += num_tokens;
-    b->num_pages += pages_for(r->kv.allocated_len, num_tokens, page_size);
-    b->num_states += !r->kv.state;
+    b->num_tokens += num_rows;
+    b->num_pages += pages_for(r->kv.allocated_len, num_rows, page_size);
+    b->num_states += !r->kv.state + drafts;
     add_rows(b, i);
-    if (b->seq_lens[i] == req_num_fill(r) && r->num_output < r->max_new_tokens)
-        add_logits(b, i, b->num_tokens - 1);
+    if (end < req_num_fill(r) || r->num_output >= r->max_new_tokens) return;
+    for (uint32_t row = b->num_tokens - 1 - drafts; row < b->num_tokens; row++)
+        add_logits(b, i, row);
 }
 
 /* Without a window side that one has no end. */
@@ -212,17 +219,40 @@ static void take_turns(schedule_batch *b)
     rotate(b->out_cache_loc, n, b->turn % n);
 }
 
-/* A working copy for each request that has none yet. */
-static rad_status take_working_copies(const schedule_batch *b, const schedule_pools *pools,
+static void drop_draft_states(schedule_batch *b, const schedule_pools *pools)
+{
+    while (b->num_draft_states)
+        (void)rad_state_free(pools->states.pool, b->draft_states[--b->num_draft_states]);
+}
+
+/* A working copy for each request that has none yet, and what stands behind each token of a draft's
+ * step but the last, where the working copy will: which of them it goes on from is not known. */
+static rad_status take_working_copies(schedule_batch *b, const schedule_pools *pools,
                                       rad_error *err)
 {
     for (uint32_t i = 0; pools->states.pool && i < b->num_reqs; i++) {
         rad_req_kv *kv = &b->reqs[i]->kv;
-        if (!kv->state && !state_take(&pools->states, pools->tree_cache, &kv->state))
-            return rad_fail(err, RAD_FULL, "none of %u states is free after evicting",
-                            rad_state_pool_num_states(pools->states.pool));
+        bool ok = kv->state || state_take(&pools->states, pools->tree_cache, &kv->state);
+        for (uint32_t k = 0; ok && k < b->num_drafts[i]; k++) {
+            ok = state_take_spare(&pools->states, pools->tree_cache,
+                                  &b->draft_states[b->num_draft_states]);
+            b->num_draft_states += ok;
+        }
+        if (ok) continue;
+        drop_draft_states(b, pools);
+        return rad_fail(err, RAD_FULL, "none of %u states is free after evicting",
+                        rad_state_pool_num_states(pools->states.pool));
     }
     return RAD_OK;
+}
+
+static void save_drafts(schedule_batch *b, uint32_t i, uint32_t *next)
+{
+    for (uint32_t k = 0; k < b->num_drafts[i]; k++) {
+        RAD_ASSERT(b->num_saves < b->max_saves && *next < b->num_draft_states);
+        b->state_saves[b->num_saves++] =
+            (forward_state_save){.req = i, .tokens = k + 1, .state = b->draft_states[(*next)++]};
+    }
 }
 
 /* The prompt's last whole page leaves its state in the spare, unless a snapshot is there anyway:
@@ -276,11 +306,16 @@ static void take_states(schedule_batch *b, schedule_pools *pools)
         req *r = b->reqs[i];
         const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];
         const bool last = end == req_num_fill(r) && end / m->page_size == prefix / m->page_size;
-        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, last, &b->state_in[i],
-                         &b->state_out[i]);
+        /* How far a draft goes is not known yet; state_keep takes the spare from further on. */
+        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, last || b->num_drafts[i],
+                         &b->state_in[i], &b->state_out[i]);
     }
-    for (uint32_t i = 0; m->pool && i < b->num_reqs; i++)
+    uint32_t next = 0;
+    for (uint32_t i = 0; m->pool && i < b->num_reqs; i++) {
+        save_drafts(b, i, &next);
         if (leaves_snapshots(b->reqs[i])) take_saves(b, pools, i);
+    }
+    b->num_draft_states = 0;
 }
 
 void schedule_batch_drop_saves(schedule_batch *b, const schedule_pools *pools, uint32_t first,
@@ -307,7 +342,10 @@ rad_status schedule_batch_prepare_for_extend(schedule_batch *b, schedule_pools *
     if (status != RAD_OK) return status;
     status = rad_kv_alloc_extend(pools->kv_allocator, b->num_reqs, b->extend_prefix_lens,
                                  b->seq_lens, b->last_loc, b->out_cache_loc, err);
-    if (status != RAD_OK) return status;
+    if (status != RAD_OK) {
+        drop_draft_states(b, pools);
+        return status;
+    }
     if (pools->page_size == 1) take_turns(b);
     take_states(b, pools);
 

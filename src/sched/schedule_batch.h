@@ -35,13 +35,14 @@ typedef struct kv_pages {
 typedef struct schedule_batch {
     uint32_t max_reqs;
     uint32_t max_tokens;
+    uint32_t max_logits;
+    uint32_t num_draft_states; /* taken for this step's drafts and not among the saves yet */
     uint32_t num_reqs;
     uint32_t num_tokens;
     uint64_t num_pages;  /* that the step will take */
     uint32_t num_states; /* likewise */
     uint32_t max_saves;
     uint32_t num_saves;
-    uint32_t max_logits;
     uint32_t num_logits;
     uint32_t num_hidden;
     uint32_t turn; /* of the decoding requests: whose slot comes first, see schedule_batch.c */
@@ -53,8 +54,9 @@ typedef struct schedule_batch {
     uint32_t *seq_lens;
     rad_row *req_pool_indices;
     rad_slot *last_loc;
-    uint32_t *logits_indices;
-    uint32_t *logits_reqs; /* which request a row of logits belongs to */
+    uint32_t *num_drafts;     /* [max_reqs] of extend_seq_lens: tokens that are not fill_ids yet */
+    uint32_t *logits_indices; /* [max_logits] */
+    uint32_t *logits_reqs;    /* which request a row of logits belongs to */
     forward_pool *hidden;
     rad_token *input_ids; /* [max_tokens] */
     uint32_t *positions;
@@ -62,7 +64,9 @@ typedef struct schedule_batch {
     rad_slot *window_out_cache_loc;
     rad_state *state_in; /* [max_reqs] */
     rad_state *state_out;
-    forward_state_save *state_saves; /* [max_saves] ours until they are hung into the tree */
+    forward_state_save *state_saves; /* [max_saves] ours until they are hung into the tree, or what
+                                      * a draft is right up to is known */
+    rad_state *draft_states;         /* [max_logits] */
 } schedule_batch;
 
 /* max_saves: of snapshots that a step can leave; 0 is fine. */
@@ -78,17 +82,18 @@ static inline uint64_t pages_for(uint32_t allocated, uint64_t num_tokens, uint32
     return (allocated + num_tokens + page_size - 1) / page_size - ceil_before;
 }
 
-/* Plans `num_tokens` (>= 1) more of a request's fill_ids into the step. A request that
- * reaches the end of its fill_ids and still wants tokens gets a row of logits, and one behind each
- * position of its prompt whose logprobs it wants. */
+/* Plans `num_tokens` (>= 1) more of a request's fill_ids into the step, and its drafts behind them.
+ * A request that reaches the end of its fill_ids and still wants tokens gets a row of logits, and
+ * one for each draft, and one behind each position of its prompt whose logprobs it wants. */
 void schedule_batch_add(schedule_batch *b, req *r, uint32_t num_tokens, uint32_t page_size);
 
-/* Whether this row of logits is the one that request i of the batch goes on from. */
-static inline bool schedule_batch_is_last(const schedule_batch *b, uint32_t row)
+/* Whether a token is chosen from this row of logits: its request's last one, and those before it
+ * whose drafts may be wrong. Until the step's tokens are appended. */
+static inline bool schedule_batch_chooses(const schedule_batch *b, uint32_t row)
 {
-    const uint32_t i = b->logits_reqs[row];
-    return b->seq_lens[i] == req_num_fill(b->reqs[i]) &&
-           b->logits_indices[row] == b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
+    const uint32_t i = b->logits_reqs[row], drafts = b->num_drafts[i];
+    return b->seq_lens[i] == req_num_fill(b->reqs[i]) + drafts &&
+           b->logits_indices[row] + drafts >= b->extend_start_loc[i] + b->extend_seq_lens[i] - 1;
 }
 
 /* Pages and states that are free or can be evicted. Of what there is not, there is no end. */

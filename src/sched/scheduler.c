@@ -50,7 +50,7 @@ static void tell_step(scheduler *s, const attn_kv_reads *reads, uint64_t forward
         uint64_t prefix = b->extend_prefix_lens[i], fresh = b->extend_seq_lens[i];
         uint64_t context = prefix * fresh + fresh * (fresh + 1) / 2;
         if (b->reqs[i]->state == REQ_DECODE) {
-            step.decode_tokens++;
+            step.decode_tokens += (uint32_t)fresh;
             step.decode_context += context;
         } else {
             step.prefill_tokens += (uint32_t)fresh;
@@ -132,8 +132,10 @@ static step_work batch_work(const scheduler *s)
             work.num_decodes++;
         else
             work.prompt_tokens += b->extend_seq_lens[i];
+        work.draft_rows += b->num_drafts[i];
     }
-    work.prompt_ends = b->num_logits - RAD_MIN(b->num_logits, work.num_decodes);
+    const uint32_t decodes = work.num_decodes + work.draft_rows;
+    work.prompt_ends = b->num_logits - RAD_MIN(b->num_logits, decodes);
     return work;
 }
 
@@ -293,6 +295,9 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
         return rad_fail(err, RAD_E_INVAL, "verify rate %g is not a share, 0 to 1", p->verify_rate);
     if ((unsigned)p->policy >= SCHEDULE_NUM_POLICIES)
         return rad_fail(err, RAD_E_INVAL, "there is no schedule policy %u", (unsigned)p->policy);
+    if (p->max_draft_tokens > DRAFT_MOST)
+        return rad_fail(err, RAD_E_INVAL, "%u tokens are drafted at one time, %d can be",
+                        p->max_draft_tokens, DRAFT_MOST);
     if (p->chunked_prefill_size > 1u << 24)
         return rad_fail(err, RAD_E_INVAL, "chunked_prefill_size %u is too large",
                         p->chunked_prefill_size);
@@ -469,6 +474,10 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     s->params = *params;
     s->pools.page_size = RAD_MAX(params->page_size, 1u);
     step_cost_init(&s->cost);
+    s->drafts = (drafter){.most = params->max_draft_tokens,
+                          .rows = draft_max_rows(params->max_draft_tokens),
+                          .ngram = params->draft_ngrams,
+                          .given = params->draft_source};
     s->check.last_ns = s->check.quiet_ns = full.now_ns(full.user);
     verify_init(&s->verify, &s->env, params->verify_rate, params->random_seed);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
@@ -541,6 +550,7 @@ void scheduler_destroy(scheduler *s)
     }
     for (req *r = s->waiting.first; r; r = r->wait_next)
         verify_submit(&s->verify, r, false);
+    ngram_pool_fini(&s->drafts.ngrams, &s->env);
     verify_release(s);
     verify_fini(&s->verify);
     wait_queue_fini(&s->waiting, &s->env);

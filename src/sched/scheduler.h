@@ -62,10 +62,13 @@ typedef struct scheduler_params {
     bool enable_priority_scheduling;         /* priority before the policy's own order */
     bool schedule_low_priority_values_first; /* else the highest value goes first */
     uint64_t random_seed;                    /* of SCHEDULE_RANDOM */
-    uint64_t max_itl_ns;    /* a step that decodes takes no more prompts than keep it below this, as
-                             * far as can be told (step_cost.h); 0 = no limit */
-    double verify_rate;     /* share of the requests that are computed again, see verify.h */
-    uint64_t self_check_ns; /* an idle scheduler checks itself so often; 0 = never */
+    uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
+                          * far as can be told (step_cost.h); 0 = no limit */
+    uint32_t max_draft_tokens;   /* of a request in a step (draft.h); 0: nothing is drafted */
+    bool draft_ngrams;           /* from the request's own text */
+    draft_source draft_source;   /* and from here; propose NULL: there is none */
+    double verify_rate;          /* share of the requests that are computed again, see verify.h */
+    uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
     bool disable_partial_reuse;  /* of a page that begins alike, nothing is used */
     bool disable_tree_attention; /* do not tell the runner what its requests share */
 

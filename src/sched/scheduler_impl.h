@@ -10,6 +10,9 @@
  *         window_memory.c        the second table of slots, for layers with a window
  *         state_memory.c         states of recurrent layers, and where to keep them
  *         batch_groups.c         which requests read the same slots
+ *     draft.c                tokens that are computed before they are known to be right
+ *         draft_ngram.c          guessed from the request's own text
+ *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
  *     tiers.c                fetches before the queue, loads before the forward pass
@@ -55,6 +58,7 @@ struct scheduler {
     rad_token *next_tokens; /* and what came of it */
     char *sample_scratch;   /* NULL: the runner samples */
     rule_masks masks;       /* a row for each of logits */
+    drafter drafts;
 
     double new_token_ratio;
 
@@ -124,6 +128,12 @@ void release_window(scheduler *s, rad_req_kv *kv);
 /* Ends a request for good: release, take it from `running`, output. `token` as in
  * req_output. */
 void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool is_insert);
+
+/* The request says the token that was sampled from this row of logits (accept_token): it is
+ * appended and r->finish set, if it ends the answer. False: there is none, in r->error, and nothing
+ * of r's ids changed. */
+bool say_token(scheduler *s, req *r, uint32_t row, const float *logits, rad_token *token);
+bool is_end_token(const scheduler *s, rad_token token);
 
 void emit_output(scheduler *s, req *r, rad_token token);
 void flush_outputs(scheduler *s);

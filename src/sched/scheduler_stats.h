@@ -27,6 +27,20 @@ typedef struct self_check_stats {
     uint64_t age_ns;         /* since the last round's end; before it, since create */
 } self_check_stats;
 
+/* draft.h: who guesses the tokens that a request will say, in the order in which they are asked. */
+typedef enum draft_kind {
+    DRAFT_FORCED, /* text that its rule forces, as it is usually tokenised */
+    DRAFT_GIVEN,  /* scheduler_params.draft_source */
+    DRAFT_NGRAM,  /* what stood behind the same tokens in the request's own text */
+    DRAFT_KINDS
+} draft_kind;
+
+typedef struct draft_stats {
+    uint64_t proposed[DRAFT_KINDS]; /* tokens that were computed before they were said */
+    uint64_t accepted[DRAFT_KINDS]; /* of these, such as were said then */
+    uint64_t req_steps;             /* of decoding requests, a token each and what was accepted */
+} draft_stats;
+
 typedef struct scheduler_stats {
     uint64_t num_finished; /* STOP and LENGTH */
     uint64_t num_aborted;
@@ -42,7 +56,7 @@ typedef struct scheduler_stats {
     uint64_t forward_steps;
     uint64_t forward_ns;
     uint64_t sample_ns;      /* choosing tokens */
-    uint64_t masks;          /* of constrained requests, a token each */
+    uint64_t masks;          /* of constrained requests, a row of logits each */
     uint64_t mask_ns;        /* of a core that they took, beside forward passes */
     uint64_t mask_wait_ns;   /* that steps waited for them after that; part of sample_ns */
     uint64_t output_ns;      /* handing outputs to on_output */
@@ -54,6 +68,7 @@ typedef struct scheduler_stats {
                                  * does not count */
     uint64_t kv_unshared_bytes; /* that it would have read without groups */
     uint64_t group_updates;     /* steps whose groups had to be made anew */
+    draft_stats drafts;
     verify_stats verify;
     self_check_stats self_check;
     uint64_t loaded_tokens;  /* of cached_tokens: from the host */

@@ -112,6 +112,26 @@ void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32
     kv->state_len = seq_len;
 }
 
+static void swap_states(rad_state *a, rad_state *b)
+{
+    const rad_state state = *a;
+    *a = *b;
+    *b = state;
+}
+
+void state_keep(const state_memory *m, rad_req_kv *kv, uint32_t prefix, uint32_t kept,
+                forward_state_save *saves, uint32_t num_saves)
+{
+    const uint32_t end = prefix + kept, page_end = end - end % m->page_size;
+    if (!m->pool) return;
+    RAD_ASSERT(kept >= 1 && kept <= num_saves + 1 && kv->state_len == prefix + num_saves + 1);
+    if (kept <= num_saves) swap_states(&kv->state, &saves[kept - 1].state);
+    kv->state_len = end;
+    if (!m->keeps || page_end <= prefix || page_end == end) return;
+    swap_states(&kv->spare_state, &saves[page_end - prefix - 1].state);
+    kv->spare_len = page_end;
+}
+
 /* ---- where ---- */
 
 /* The last message that the prompt holds, and the opening of the one that is to be generated: both

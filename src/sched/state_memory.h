@@ -31,6 +31,7 @@
 #ifndef SCHED_STATE_MEMORY_H
 #define SCHED_STATE_MEMORY_H
 
+#include "attn/forward_batch.h"
 #include "model/runner.h"
 #include "sched/req.h"
 #include <radish/state_pool.h>
@@ -98,6 +99,13 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
 
 /* It has been computed up to seq_len, and `out` is what state_begin_step said. */
 void state_end_step(const state_memory *m, rad_req_kv *kv, rad_state out, uint32_t seq_len);
+
+/* Of a step with drafts only the first `kept` tokens behind `prefix` stay, after state_end_step:
+ * the request goes on with what was saved there, and has the last whole page's as its spare. What
+ * stood behind its `num_saves` + 1 tokens, all but the last, is saves[0..num_saves); they get what
+ * the request needs no more. */
+void state_keep(const state_memory *m, rad_req_kv *kv, uint32_t prefix, uint32_t kept,
+                forward_state_save *saves, uint32_t num_saves);
 
 /* Positions in (prefix, seq_len] where r should leave snapshots, ascending, each a whole page's
  * end; `forks` are positions where others branch off. Returns how many, STATE_MOST_POINTS at most.

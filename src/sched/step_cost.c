@@ -1,21 +1,26 @@
-/* step_cost.c - recursive least squares with forgetting, in five terms.
+/* step_cost.c - recursive least squares with forgetting, in six terms.
  *
  * Forgetting lets the covariance of what does not happen grow without end (nobody sends a
  * prompt for an hour), and then the first prompt would be believed entirely. So it stops
  * at what a fresh estimate has. Terms are scaled to be about 1 in a usual step. A term
- * that comes out negative (noise) is taken for free. */
+ * that comes out negative (noise) is taken for free.
+ *
+ * The covariance of drafts begins with the first of them: on most servers there are none, and what
+ * never happens would look like what is not known yet, for the sake of which nothing is forgotten.
+ */
 #include "sched/step_cost.h"
 
 #include <math.h>
 
-static const double SCALE[STEP_COST_TERMS] = {1, 1.0 / 16, 1.0 / 256, 1.0 / (1 << 18), 1.0 / 16};
+static const double SCALE[STEP_COST_TERMS] = {1,        1.0 / 16, 1.0 / 256, 1.0 / (1 << 18),
+                                              1.0 / 16, 1.0 / 16};
 static const double FRESH = 1e4, KEEP = 0.98;
-enum { FIRST_TOKENS = 64, FIRST_ENDS = 8 };
+enum { FIRST_TOKENS = 64, FIRST_ENDS = 8, DRAFTS = STEP_COST_TERMS - 1 };
 
 void step_cost_init(step_cost *c)
 {
     *c = (step_cost){0};
-    for (int i = 0; i < STEP_COST_TERMS; i++)
+    for (int i = 0; i < DRAFTS; i++)
         c->p[i][i] = FRESH;
 }
 
@@ -26,12 +31,17 @@ static void terms_of(const step_work *w, double x[STEP_COST_TERMS])
     x[2] = SCALE[2] * w->prompt_tokens;
     x[3] = SCALE[3] * w->pairs;
     x[4] = SCALE[4] * w->prompt_ends;
+    x[DRAFTS] = SCALE[DRAFTS] * w->draft_rows;
 }
 
 void step_cost_observe(step_cost *c, const step_work *work, double ns)
 {
     double x[STEP_COST_TERMS], px[STEP_COST_TERMS], xpx = KEEP, error = ns, trace = 0;
     terms_of(work, x);
+    if (work->draft_rows && !c->drafts_seen) {
+        c->drafts_seen = true;
+        c->p[DRAFTS][DRAFTS] = FRESH;
+    }
     for (int i = 0; i < STEP_COST_TERMS; i++) {
         px[i] = 0;
         for (int k = 0; k < STEP_COST_TERMS; k++)
@@ -62,7 +72,16 @@ double step_cost_ns(const step_cost *c, const step_work *w)
 {
     return coefficient(c, 0) + coefficient(c, 1) * w->num_decodes +
            coefficient(c, 2) * w->prompt_tokens + coefficient(c, 3) * w->pairs +
-           coefficient(c, 4) * w->prompt_ends;
+           coefficient(c, 4) * w->prompt_ends + coefficient(c, DRAFTS) * w->draft_rows;
+}
+
+double step_cost_usual_ns(const step_cost *c, const step_work *w)
+{
+    double x[STEP_COST_TERMS], ns = 0;
+    terms_of(w, x);
+    for (int i = 0; i < STEP_COST_TERMS; i++)
+        ns += c->theta[i] * x[i];
+    return ns > 0 ? ns : 0;
 }
 
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens)
@@ -73,6 +92,11 @@ double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens
 double step_cost_prompt_end_ns(const step_cost *c)
 {
     return coefficient(c, 4);
+}
+
+double step_cost_draft_ns(const step_cost *c, uint32_t context)
+{
+    return coefficient(c, DRAFTS) + coefficient(c, 3) * step_pairs(context, 1);
 }
 
 /* n * (token + pair * (context + 1/2)) + n^2 * pair / 2 <= ns */

@@ -5,11 +5,11 @@
  * and cli/bench_bound.h.
  *
  *     ns = a + b * decoding requests + c * prompt tokens + d * (query, key) pairs
- *          + e * prompts that end
+ *          + e * prompts that end + f * rows of drafts (draft.h)
  *
  * Pairs are attention: they are why the prompt tokens that fit into a step grow fewer with
  * their context. A prompt that ends costs a row of logits and a sampled token, which is all
- * that a burst of cached prompts costs. The five are found by least squares over all steps, older
+ * that a burst of cached prompts costs. The six are found by least squares over all steps, older
  * ones counting less (a machine that others use too changes). --max-itl-ms asks it how many prompt
  * tokens a step may take so that the requests decoding beside them are not kept waiting longer. */
 #ifndef SCHED_STEP_COST_H
@@ -17,13 +17,14 @@
 
 #include "base/base.h"
 
-enum { STEP_COST_TERMS = 5 };
+enum { STEP_COST_TERMS = 6 };
 
 typedef struct step_cost {
     double theta[STEP_COST_TERMS];              /* ns per unit of a scaled term */
     double p[STEP_COST_TERMS][STEP_COST_TERMS]; /* their covariance, up to a factor */
     uint32_t most_prompt_tokens;                /* in a step that was seen */
     uint32_t most_prompt_ends;                  /* likewise */
+    bool drafts_seen;                           /* the last term's covariance has begun */
 } step_cost;
 
 typedef struct step_work {
@@ -31,13 +32,18 @@ typedef struct step_work {
     uint32_t prompt_tokens;
     uint32_t prompt_ends; /* prompts whose last token is among them, if an answer follows; and
                            * tokens whose logprobs are wanted */
-    uint32_t reserved;
+    uint32_t draft_rows;
     double pairs; /* of a new token and a position it sees, all requests */
 } step_work;
 
 void step_cost_init(step_cost *c);
 void step_cost_observe(step_cost *c, const step_work *work, double ns);
 double step_cost_ns(const step_cost *c, const step_work *work);
+
+/* The same of a kind of step that is seen all the time. step_cost_ns takes no term for less than
+ * nothing, so that it bounds what is new; what always comes together (a step and its one decoding
+ * request) may be told apart wrongly, and only its sum is right. */
+double step_cost_usual_ns(const step_cost *c, const step_work *work);
 
 /* Pairs of `tokens` new tokens behind `context` positions. */
 static inline double step_pairs(uint32_t context, uint32_t tokens)
@@ -52,6 +58,9 @@ uint32_t step_cost_fit(const step_cost *c, uint32_t context, bool sampled, doubl
 /* What prompt tokens add to a step, and what the end of a prompt adds to that. */
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens);
 double step_cost_prompt_end_ns(const step_cost *c);
+
+/* What a row of drafts adds behind `context` positions; 0 as long as none was seen. */
+double step_cost_draft_ns(const step_cost *c, uint32_t context);
 
 /* Prompt tokens, and ends of prompts, that a step may take as far as anything is known: what
  * was seen, doubled. */

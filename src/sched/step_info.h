@@ -6,7 +6,7 @@
 
 typedef struct step_info {
     uint32_t prefill_tokens;  /* new prompt tokens */
-    uint32_t decode_tokens;   /* requests that computed one more token of their answer */
+    uint32_t decode_tokens;   /* of answers: one of each decoding request, and its drafts */
     uint64_t prefill_context; /* positions that the prompt tokens attended to, their own included */
     uint64_t decode_context;
     uint64_t kv_read_bytes;     /* K/V that attention read; 0 of a runner that does not count */

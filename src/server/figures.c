@@ -69,7 +69,7 @@ static const figure table[] = {
     {"evicted_tokens", COUNTER("sglang:evicted_tokens_total", "Tokens evicted."),
      SCHED(evicted_tokens), TELLS},
 
-    {"masks", COUNTER("radish:masks_total", "Tokens that constrained requests chose by a mask."),
+    {"masks", COUNTER("radish:masks_total", "Masks of what constrained requests may say next."),
      SCHED(masks)},
     {"mask_ns",
      COUNTER("radish:mask_seconds_total", "Of a core, for masks beside the model's work."),

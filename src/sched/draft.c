@@ -1,0 +1,237 @@
+/* draft.c - who guesses, and how much of it is worth its rows.
+ *
+ * A step of D requests takes C and brings T = D tokens. A further row costs p, and brings a token
+ * with the chance that all drafts up to it are right, a^k for the k-th. It pays as long as it
+ * brings tokens at a better rate than the step does without it:
+ *
+ *     a^k / p > T / C        and then C += p, T += a^k
+ *
+ * C and p are measured (step_cost.h). What a source was right about in this request, and in all,
+ * says a. Both are found by trying, so both are tried again now and then: a proposal that was not
+ * worth it ages what speaks against it, and after some hundred steps without drafts a row or two
+ * are drafted whatever they cost. And now and then a step has none, so that its own cost is known. */
+#include "sched/draft_plan.h"
+
+enum {
+    FIRST_ROWS = 4,  /* that the first step with drafts has */
+    FIRST_PLAIN = 4, /* steps without, before it */
+    PLAIN_EVERY = 32,
+    TRY_AGAIN = 256, /* steps */
+    TRY_ROWS = 2,
+    LONG_MATCH = 8 /* tokens */
+};
+static const float KEEP = 0.9f, KEEP_OF_ALL = 0.998f, AGE = 0.98f;
+static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.4f, 0.75f}; /* before anything is known */
+static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
+
+const char *draft_kind_name(draft_kind kind)
+{
+    static const char *const names[DRAFT_KINDS] = {"forced", "given", "ngram"};
+    return names[kind];
+}
+
+void draft_release(drafter *d, req *r)
+{
+    if (r->draft.ngrams) ngram_put_back(&d->ngrams, r->draft.ngrams);
+    r->draft.ngrams = NULL;
+    r->draft.count = 0;
+}
+
+/* ---- trust ---- */
+
+static float chance(const drafter *d, const req *r)
+{
+    const uint32_t i = r->draft.trust;
+    const draft_trust *all = &d->trust[i], *own = &r->draft.own[i];
+    float others = (all->right + PRIOR_WEIGHT * PRIOR[i]) /
+                   (all->right + all->wrong + PRIOR_WEIGHT);
+    return (own->right + OTHERS_WEIGHT * others) / (own->right + own->wrong + OTHERS_WEIGHT);
+}
+
+static void age(draft_trust *t, float keep)
+{
+    t->right *= keep;
+    t->wrong *= keep;
+}
+
+static void add(draft_trust *t, uint32_t proposed, uint32_t accepted)
+{
+    t->right += (float)accepted;
+    t->wrong += accepted < proposed;
+}
+
+void draft_learn(drafter *d, req *r, uint32_t proposed, uint32_t accepted)
+{
+    draft_trust *all = &d->trust[r->draft.trust], *own = &r->draft.own[r->draft.trust];
+    age(all, KEEP_OF_ALL);
+    age(own, KEEP);
+    add(all, proposed, accepted);
+    add(own, proposed, accepted);
+}
+
+/* ---- proposals ---- */
+
+static uint32_t propose_forced(drafter *d, const rad_env *env, req *r, rad_token *out,
+                               uint32_t room)
+{
+    (void)d, (void)env;
+    if (!r->rule || !r->rule->ops->forced) return 0;
+    return r->rule->ops->forced(r->rule, out, room);
+}
+
+static uint32_t propose_given(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+{
+    (void)env;
+    return d->given.propose ? d->given.propose(d->given.user, r, out, room) : 0;
+}
+
+static uint32_t propose_ngram(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+{
+    uint32_t match;
+    if (!d->ngram) return 0;
+    if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, env);
+    if (!r->draft.ngrams) return 0;
+    uint32_t n = ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match);
+    if (match >= LONG_MATCH) r->draft.trust = DRAFT_NGRAM_LONG;
+    return n;
+}
+
+/* The table of sources; the first that has something is taken. */
+static uint32_t propose(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+{
+    static uint32_t (*const sources[DRAFT_KINDS])(drafter *, const rad_env *, req *, rad_token *,
+                                                  uint32_t) = {propose_forced, propose_given,
+                                                               propose_ngram};
+    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++) {
+        r->draft.kind = r->draft.trust = kind;
+        uint32_t n = sources[kind](d, env, r, out, room);
+        if (n) return RAD_MIN(n, room);
+    }
+    return 0;
+}
+
+static bool ends_answer(const scheduler *s, const req *r, rad_token token)
+{
+    if (!r->ignore_eos && is_end_token(s, token)) return true;
+    for (uint32_t i = 0; i < r->num_stop_token_ids; i++)
+        if (r->stop_token_ids[i] == token) return true;
+    return false;
+}
+
+/* Of these drafts the first so many: tokens of the vocabulary that the request's rule allows one
+ * behind the other, and behind which its answer goes on. What ends it needs no row. */
+static uint32_t possible(const scheduler *s, req *r, const rad_token *drafts, uint32_t count)
+{
+    const uint32_t vocab_size = s->params.runner->info.vocab_size;
+    token_rule *rule = r->rule;
+    uint32_t n = 0, accepted = 0;
+    for (; n < count; n++) {
+        if (drafts[n] < 0 || (uint32_t)drafts[n] >= vocab_size || ends_answer(s, r, drafts[n]))
+            break;
+        if (!rule) continue;
+        if (!rule->ops->accept(rule, drafts[n])) break;
+        accepted++;
+        if (rule->ops->has_ended(rule)) break;
+    }
+    if (accepted) rule->ops->roll_back(rule, accepted);
+    return n;
+}
+
+/* ---- how many ---- */
+
+/* What a step has left for drafts, and what it brings so far. */
+typedef struct draft_room {
+    uint64_t full_pages, window_pages, states;
+    uint32_t rows;
+    double ns, tokens;
+} draft_room;
+
+static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
+{
+    const drafter *d = &s->drafts;
+    const kv_pages room = kv_room(&s->pools);
+    step_work work = {.num_decodes = num_decodes};
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (s->running[i]->state == REQ_DECODE)
+            work.pairs += step_pairs(s->running[i]->kv.committed_len, 1);
+    draft_room left = {.full_pages = room.full - RAD_MIN(room.full, decode_pages),
+                       .window_pages = room.window - RAD_MIN(room.window, decode_pages),
+                       .states = room.states,
+                       .rows = RAD_MAX(2 * d->most_planned, (uint32_t)FIRST_ROWS),
+                       .ns = step_cost_usual_ns(&s->cost, &work),
+                       .tokens = num_decodes};
+    /* Whoever runs may want a row, and of the rest half is for who comes. */
+    const uint32_t logits = (s->batch.max_logits - s->num_running + 1) / 2;
+    if (d->at_any_price) left.rows = d->rows;
+    left.rows = RAD_MIN(RAD_MIN(left.rows, d->rows), logits);
+    return left;
+}
+
+static bool fits(const scheduler *s, const draft_room *left, const req *r, uint32_t count)
+{
+    const uint32_t page_size = s->pools.page_size;
+    uint64_t pages = pages_for(r->kv.allocated_len, 1 + (uint64_t)count, page_size) -
+                     pages_for(r->kv.allocated_len, 1, page_size);
+    return pages <= left->full_pages && pages <= left->window_pages && count <= left->states;
+}
+
+static void take(const scheduler *s, draft_room *left, const req *r, uint32_t count)
+{
+    const uint32_t page_size = s->pools.page_size;
+    uint64_t pages = pages_for(r->kv.allocated_len, 1 + (uint64_t)count, page_size) -
+                     pages_for(r->kv.allocated_len, 1, page_size);
+    left->full_pages -= pages;
+    left->window_pages -= pages;
+    left->states -= count;
+    left->rows -= count;
+}
+
+/* How many of `count` possible drafts pay. */
+static uint32_t worth(scheduler *s, draft_room *left, req *r, uint32_t count)
+{
+    drafter *d = &s->drafts;
+    const double price = step_cost_draft_ns(&s->cost, r->kv.committed_len), right = chance(d, r);
+    double likely = right;
+    uint32_t n = 0;
+    if (d->at_any_price) return count;
+    for (; n < count && likely * left->ns > price * left->tokens; n++) {
+        left->ns += price;
+        left->tokens += likely;
+        likely *= right;
+    }
+    if (n || !count) return n;
+    age(&r->draft.own[r->draft.trust], AGE);
+    age(&d->trust[r->draft.trust], 1 - (1 - AGE) / 8);
+    return d->idle_steps < TRY_AGAIN ? 0 : RAD_MIN(count, (uint32_t)TRY_ROWS);
+}
+
+static void plan(scheduler *s, draft_room *left, req *r)
+{
+    drafter *d = &s->drafts;
+    uint32_t most = RAD_MIN(d->most, left->rows);
+    most = RAD_MIN(most, r->max_new_tokens - r->num_output - 1); /* each brings one, and one more */
+    if (!most || req_reserve(r, most + 1) != RAD_OK) return;
+    rad_token *drafts = r->fill_ids + req_num_fill(r);
+    uint32_t n = propose(d, &s->env, r, drafts, most);
+    n = worth(s, left, r, possible(s, r, drafts, n));
+    while (n && !fits(s, left, r, n))
+        n--;
+    if (!n) return;
+    take(s, left, r, n);
+    r->draft.count = n;
+}
+
+void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
+{
+    drafter *d = &s->drafts;
+    if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
+    draft_room left = room_for_drafts(s, num_decodes, decode_pages);
+    const uint32_t rows = left.rows;
+    const bool plain = d->steps < FIRST_PLAIN || d->steps % PLAIN_EVERY == 0;
+    d->steps++;
+    for (uint32_t i = 0; i < s->num_running && left.rows && (!plain || d->at_any_price); i++)
+        if (s->running[i]->state == REQ_DECODE) plan(s, &left, s->running[i]);
+    const uint32_t planned = rows - left.rows;
+    d->idle_steps = planned ? 0 : d->idle_steps + 1;
+    d->most_planned = RAD_MAX(d->most_planned, planned);
+}

@@ -1,0 +1,87 @@
+/* draft.h - tokens that are probably right, computed before it is known.
+ *
+ * A decode step of eight rows costs hardly more than one of one row: it reads the same weights. So
+ * a request that decodes may have further rows in its step, with tokens that somebody guessed:
+ *
+ *     fill_ids   | ... t |  d1  d2  d3      drafts stand behind the ids, and are not counted
+ *     rows           t      d1  d2  d3
+ *     sampled        d1     d2  x   (y)     each from its own logits
+ *     kept           d1     d2  x           what agrees, and the token behind it
+ *
+ * Each row is sampled as it would be in a step of its own: with the penalties of the answer up to
+ * there, under its rule's mask there, with the random number of its position. A row's logits have
+ * the same bits whatever is beside it. So a draft is an answer computed earlier or nothing at all,
+ * and no token, logprob or bit depends on who drafts how much (promise P1). draft_verify.c keeps
+ * and gives back.
+ *
+ * Who guesses is a table (draft_kind): the first of its sources that has something is asked. How
+ * many follows from what rows cost and how often the source was right (plan, draft.c), so that
+ * guessing makes nothing slower that can be known. */
+#ifndef SCHED_DRAFT_H
+#define SCHED_DRAFT_H
+
+#include "sched/draft_ngram.h"
+#include "sched/scheduler_stats.h"
+#include "sched/token_rule.h"
+
+enum {
+    DRAFT_MOST = TOKEN_RULE_BACK, /* tokens of one request in a step */
+    DRAFT_ROWS = 32,              /* of all requests, or one's, if that is more */
+    DRAFT_FULL = 32               /* as many requests decode as fill a step: none is drafted for */
+};
+
+struct req;
+
+/* Up to `room` tokens that r's fill_ids may go on with; 0: it knows none. */
+typedef struct draft_source {
+    uint32_t (*propose)(void *user, const struct req *r, rad_token *out, uint32_t room);
+    void *user;
+} draft_source;
+
+/* How often a source was right: tokens that were kept, and that were not though all before them
+ * were; older ones count less. */
+typedef struct draft_trust {
+    float right, wrong;
+} draft_trust;
+
+/* Kinds of proposals that are trusted apart: a long repetition goes on more often than a short. */
+enum { DRAFT_NGRAM_LONG = DRAFT_KINDS, DRAFT_TRUSTS };
+
+/* A request's part; zeroed at first. */
+typedef struct req_draft {
+    uint32_t count; /* tokens behind its fill_ids that are rows of this step; 0 between steps */
+    uint32_t kind;  /* draft_kind of them */
+    uint32_t trust; /* which trust they are of */
+    uint32_t reserved;
+    draft_trust own[DRAFT_TRUSTS];
+    ngram_index *ngrams; /* NULL: none yet */
+} req_draft;
+
+typedef struct drafter {
+    uint32_t most;         /* tokens of a request in a step; 0: nothing is drafted */
+    uint32_t rows;         /* of a step */
+    uint32_t most_planned; /* rows of a step so far: the next has at most twice as many */
+    uint32_t idle_steps;   /* steps since any were planned */
+    uint32_t steps;        /* that could have had some */
+    bool ngram;            /* DRAFT_NGRAM is on */
+    bool at_any_price;     /* as many as there are, whatever they cost (tests) */
+    draft_source given;
+    draft_trust trust[DRAFT_TRUSTS]; /* of all requests */
+    ngram_pool ngrams;
+} drafter;
+
+const char *draft_kind_name(draft_kind kind); /* "forced", "given", "ngram" */
+
+/* Rows of drafts that a step has at most, with so many tokens for one request. */
+static inline uint32_t draft_max_rows(uint32_t most)
+{
+    return most ? RAD_MAX(most, (uint32_t)DRAFT_ROWS) : 0;
+}
+
+/* The request has ended, or waits again. */
+void draft_release(drafter *d, struct req *r);
+
+/* Of `proposed` tokens of r the first `accepted` were right. */
+void draft_learn(drafter *d, struct req *r, uint32_t proposed, uint32_t accepted);
+
+#endif
