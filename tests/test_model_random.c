@@ -337,46 +337,101 @@ TEST(odd_shapes_agree_with_the_reference)
     CHECK(num_far <= 1 && num_compared >= SHAPES / 20);
 }
 
+/* Each architecture with all that it may have; matrices have rows of `n` numbers or a multiple. */
+static tiny_model full_shape(const char *arch, uint32_t n)
+{
+    tiny_model m = {.arch = arch,
+                    .vocab = 9,
+                    .layers = 2,
+                    .dim = n,
+                    .ffn = 2 * n,
+                    .heads = 2,
+                    .kv_heads = 1,
+                    .head_dim = n,
+                    .v_head_dim = n,
+                    .rope_dim = 6,
+                    .context = 40,
+                    .logit_scale = 1};
+    if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe nemotron_h nemotron_h_moe"))
+        m.taps = 3, m.attention = 2;
+    if (tiny_one_block(&m)) m.layers = 3, m.expert_ffn = 2 * n;
+    if (tiny_is(&m, "gemma2 gemma3 gemma4 gpt-oss")) m.window = 5;
+    if (tiny_is(&m, "gemma4")) {
+        m.layers = 4, m.shared_kv = 1, m.window_head_dim = 2 * n, m.layer_embd = n;
+        m.v_is_k = m.expert_scales = m.pairs = m.output_scale = true;
+    }
+    if (tiny_is(&m, "granitehybrid qwen35 qwen35moe nemotron_h nemotron_h_moe"))
+        m.state_heads = 2, m.state_groups = 1, m.state_key = n / 2, m.state_value = n;
+    if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
+                    "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe nemotron_h_moe "
+                    "gemma4")) {
+        m.experts = 3, m.used = 2, m.expert_ffn = n;
+        if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = n;
+        if (tiny_is(&m, "deepseek2")) {
+            m.q_rank = n, m.kv_rank = n, m.key = n + 6, m.value = n;
+            m.head_dim = n + 6, m.v_head_dim = n, m.shared_experts = 1, m.gating = 2;
+        }
+        if (tiny_is(&m, "llama-moe")) m.arch = "llama";
+    }
+    return m;
+}
+
+/* Files all of whose matrices are of one type: widened they are what the judge computes on; as they
+ * are, all bits are those of a prompt in pieces. (How near such products are is test_gemm_quant's:
+ * a model this small makes much of what they round.) */
+static void check_type(const char *arch, uint32_t type)
+{
+    enum { TOKENS = 12 };
+    static const weights_policy policies[] = {WEIGHTS_AS_DTYPE, WEIGHTS_AS_FILE};
+    uint64_t state = 7 + type;
+    tiny_model m = full_shape(arch, 32);
+    m.one_type = type == GGML_F32 ? TINY_F32 : type;
+    tiny_writer w;
+    gguf_file *file;
+    rad_token ids[TOKENS];
+    double want[TOKENS * 9], clear;
+    float got[TOKENS * 9], pieces[TOKENS * 9], *rest = pieces + 7 * 9, *first = pieces;
+    tiny_model_write(&w, &m, &state);
+    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+    const gguf_tensor *out = gguf_find_tensor(file, "blk.1.ffn_down_exps.weight");
+    if (!out) out = gguf_find_tensor(file, "blk.1.ffn_down.weight");
+    CHECKF(out && out->type == type, "%s: not of type %s\n", arch, ggml_type_name(type));
+    for (uint32_t i = 0; i < TOKENS; i++)
+        ids[i] = (rad_token)between(&state, 0, 8);
+    CHECK_OK(model_reference_routed(NULL, file, ids, TOKENS, want, NULL, &clear, NULL));
+    for (size_t p = 0; p < RAD_COUNT(policies); p++) {
+        bench b = bench_create_with(file, RAD_F32, policies[p], 16, NULL, 1);
+        bench_prefill(&b, 2, ids, TOKENS, got);
+        bench_run(&b, &(piece){3, ids, 0, 7}, 1, &first);
+        bench_run(&b, &(piece){3, ids, 7, TOKENS}, 1, &rest);
+        CHECKF(!memcmp(got, pieces, sizeof got), "%s in %s, policy %d: other bits in pieces\n",
+               arch, ggml_type_name(type), (int)policies[p]);
+        const double off = difference(got, want, RAD_COUNT(want), false);
+        CHECKF(p || off < 1e-3 || clear < 1e-4, "%s in %s: off by %g\n", arch, ggml_type_name(type),
+               off);
+        bench_destroy(&b);
+    }
+    gguf_close(file);
+    tiny_model_fini(&w);
+}
+
+TEST(every_architecture_is_read_from_files_of_every_common_type)
+{
+    static const uint32_t types[] = {GGML_F32, GGML_F16, GGML_BF16, GGML_Q8_0, GGML_MXFP4};
+    const uint64_t turn = test_seed(); /* under sanitizers a file of each */
+    for (size_t a = 0; a < ARCHS; a++)
+        for (size_t t = 0; t < RAD_COUNT(types); t++)
+            if (SHAPES > 100 || test_scale(0, 1) || (a + turn) % RAD_COUNT(types) == t)
+                check_type(archs[a], types[t]);
+}
+
 /* Biases, post-norms, fused tensors and divisors come and go like the rest. */
 TEST(loading_any_architecture_survives_every_allocation_failing)
 {
     for (size_t a = 0; a < ARCHS; a++) {
         uint64_t state = a + 1;
-        tiny_model m = {.arch = archs[a],
-                        .vocab = 9,
-                        .layers = 2,
-                        .dim = 8,
-                        .ffn = 12,
-                        .heads = 2,
-                        .kv_heads = 1,
-                        .head_dim = 6,
-                        .v_head_dim = 4,
-                        .rope_dim = 6,
-                        .context = 16,
-                        .logit_scale = 1,
-                        .longrope = true};
-        if (tiny_is(&m, "granitehybrid lfm2 lfm2moe qwen35 qwen35moe nemotron_h nemotron_h_moe"))
-            m.taps = 3, m.attention = 2;
-        if (tiny_one_block(&m)) m.layers = 3, m.expert_ffn = 12;
-        if (tiny_is(&m, "gemma4")) {
-            m.layers = 4, m.shared_kv = 1, m.v_head_dim = m.head_dim, m.longrope = false;
-            m.window = 5, m.window_head_dim = 6, m.layer_embd = 5, m.output_scale = true;
-            m.v_is_k = m.expert_scales = m.pairs = true;
-        }
-        if (tiny_is(&m, "qwen35 qwen35moe")) m.v_head_dim = m.head_dim;
-        if (tiny_is(&m, "granitehybrid qwen35 qwen35moe nemotron_h nemotron_h_moe"))
-            m.state_heads = 2, m.state_groups = 1, m.state_key = 5, m.state_value = 3;
-        if (tiny_is(&m, "llama-moe olmoe granitemoe qwen2moe qwen3moe gpt-oss deepseek2 "
-                        "granitehybrid lfm2moe qwen35moe bailingmoe2 ernie4_5-moe nemotron_h_moe "
-                        "gemma4")) {
-            m.experts = 3, m.used = 2;
-            if (tiny_is(&m, "granitemoe qwen2moe granitehybrid qwen35moe")) m.shared_ffn = 5;
-            if (tiny_is(&m, "deepseek2")) {
-                m.q_rank = 5, m.kv_rank = 4, m.key = 9, m.value = 3;
-                m.head_dim = 10, m.v_head_dim = 4, m.shared_experts = 1, m.gating = 2;
-            }
-            if (tiny_is(&m, "llama-moe")) m.arch = "llama";
-        }
+        tiny_model m = full_shape(archs[a], 8);
+        m.longrope = !tiny_is(&m, "gemma4");
         tiny_writer w;
         tiny_model_write(&w, &m, &state);
         gguf_file *file;

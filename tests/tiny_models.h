@@ -61,10 +61,12 @@ typedef struct tiny_model {
      * a number for each layer's output; gates and ups in one tensor; a number for each expert. */
     uint32_t window_head_dim, window_kv_heads, shared_kv, layer_embd;
     bool v_is_k, output_scale, pairs, expert_scales;
-    bool quantised;  /* matrices in quantised types that differ within a layer */
-    bool with_vocab; /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    bool quantised;    /* matrices in quantised types that differ within a layer; */
+    uint32_t one_type; /* or all of this one of ggml_type, where their rows have whole blocks */
+    bool with_vocab;   /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
 } tiny_model;
 
+enum { TINY_F32 = 1 << 16 }; /* F32 as tiny_model.one_type */
 enum { TINY_BPE_TOKENS = 256 + TINY_MERGES - 1 + TINY_SPECIALS };
 
 typedef struct tiny_writer {
@@ -189,6 +191,8 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
                {GGML_IQ4_XS, 256, 136, 0, 32 * 127, 0}};
     enum { BLOCKS_OF_32 = 7 };
     size_t i = test_random(w->state) % (cols % 256 ? BLOCKS_OF_32 : RAD_COUNT(all));
+    for (size_t k = 0; w->m->one_type && k < RAD_COUNT(all); k++)
+        if (all[k].type == w->m->one_type) i = k;
     const size_t many = w->many ? w->many : 1;
     gguf_put_tensor(&w->b, name, all[i].type, w->many ? 3 : 2, (uint64_t[]){cols, rows, many},
                     w->len);
@@ -220,13 +224,18 @@ static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer,
         snprintf(full, sizeof full, "blk.%u%s", layer, rest + 2);
     else
         snprintf(full, sizeof full, "%s", name);
-    if (rows && w->m->quantised && cols % 32 == 0 && !w->plain) {
+    const uint32_t one = rows && !w->plain ? w->m->one_type : 0;
+    if (rows &&
+        (w->m->quantised || (one && one != GGML_F16 && one != GGML_BF16 && one != TINY_F32)) &&
+        cols % 32 == 0 && !w->plain) {
         tiny_quantised(w, full, cols, rows, 3 / sqrtf((float)cols));
         return;
     }
     uint32_t type = GGML_F32;
     if (rows && test_random(w->state) % 2) type = GGML_BF16;
     if (rows && cols % 32 == 0 && test_random(w->state) % 2) type = GGML_Q8_0;
+    if (one == GGML_F16 || one == GGML_BF16) type = one;
+    if (one == TINY_F32) type = GGML_F32;
     if (w->plain) type = GGML_F32;
     const size_t many = w->many ? w->many : 1;
     gguf_put_tensor(&w->b, full, type,
@@ -241,6 +250,7 @@ static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer,
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
         if (type == GGML_F32) tiny_bytes(w, &value, sizeof value);
+        if (type == GGML_F16) tiny_bytes(w, &(uint16_t){f16_from_f32(value)}, 2);
         if (type == GGML_BF16) tiny_bytes(w, &(uint16_t){(uint16_t)(bits >> 16)}, 2);
         if (type == GGML_Q8_0 && i % 32 == 0) tiny_bytes(w, &(uint16_t){0x1400}, 2); /* 2^-10 */
         if (type == GGML_Q8_0) tiny_bytes(w, &(int8_t){(int8_t)(value / scale * 100)}, 1);
