@@ -73,6 +73,22 @@ def test_a_server_holds_what_was_foretold():
         check_resident(path)
 
 
+def test_a_server_of_each_kind_holds_what_was_foretold():
+    """Experts, latent attention, windows with sinks, windows whose heads are others, with a second
+    embedding."""
+    if not can_populate():
+        skip("this kernel cannot make memory ready")
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "moe.gguf"
+        subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "nano-moe", "--type",
+                        "q8_0", path], check=True, capture_output=True)
+        check_resident(path)
+        for kind in ("deepseek2", "gpt-oss", "gemma4"):
+            path = pathlib.Path(directory) / f"{kind}.gguf"
+            tiny_gguf.write(path, dict(tiny_gguf.SPECS[kind], context=2048))
+            check_resident(path)
+
+
 def test_a_pool_of_one_context_holds_what_was_foretold():
     for model in (TINY, STORIES):
         check_context(model)
