@@ -43,6 +43,8 @@ void api_request_forget(api_request *r)
     r->items = NULL;
     r->rid = r->model = NULL;
     r->session = (api_session){0};
+    r->history.ids = NULL;
+    r->history.rendering = NULL;
 }
 
 void api_request_fini(api_request *r)
@@ -53,6 +55,7 @@ void api_request_fini(api_request *r)
     memory_budget_give(r->kept.budget, r->kept.bytes);
     free(r->kept.echo);
     free(r->kept.items);
+    free(r->kept.ids);
     free(r->kept.tool_names);
     memset(r, 0, sizeof *r);
 }

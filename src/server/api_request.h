@@ -61,8 +61,8 @@ typedef struct api_session {
     bool replace, drop_previous_output;
 } api_session;
 
-/* Where the last cache_control stands: behind so many tools and messages, and of the last one behind
- * so many bytes of its words. */
+/* Where the last cache_control stands: behind so many tools and messages, and of the last one
+ * behind so many bytes of its words. */
 typedef struct api_mark {
     bool inside; /* something comes after it; else all of the prompt is to be kept */
     uint32_t tools, messages;
@@ -79,7 +79,24 @@ typedef struct api_kept {
     char *tool_names; /* of tools other than plain functions; see tool_names.h */
     size_t tool_names_len, tool_names_room;
     size_t echo_len, items_len;
+    rad_token *ids;   /* its prompt's, then as many of its rendering, where that is another; NULL: */
+    uint32_t num_ids; /* not known */
+    uint32_t num_rendered;
 } api_kept;
+
+/* What previous_response_id names, as it was generated, and what became of it (response_ids.c). */
+typedef struct api_history {
+    rad_token *ids; /* of its prompt, and what the model wrote, in the request's memory; NULL: not
+                     * known */
+    uint32_t num_ids, num_prompt, num_reasoning;
+    const rad_token *rendering; /* of that prompt; mostly the same ids */
+    uint32_t num_rendering;
+    uint32_t num_messages; /* of the conversation, before what is new; 0: nobody can tell */
+    bool told;             /* the rest is known: */
+    const char *why_not;   /* the prompt is a rendering; NULL: it goes on from the ids */
+    uint32_t agreed;       /* tokens that the rendering begins with as well, */
+    rad_token generated, rendered; /* and the first that differs */
+} api_history;
 
 typedef struct api_request {
     api_kind kind;
@@ -106,11 +123,12 @@ typedef struct api_request {
     engine_request *items; /* on_event and user are the caller's to set */
     const char *rid;       /* /generate: the client's name for it, or NULL */
     api_session session;
-    const char *model;     /* which it asked for, not checked here; NULL: it named none */
+    const char *model; /* which it asked for, not checked here; NULL: it named none */
 
     api_output output;
 
     api_kept kept;
+    api_history history;
     const api_context *context; /* while it is parsed */
     json_room room;             /* what the next three take of the budget */
     json_t *root;               /* strings of the items live here, */
@@ -154,6 +172,9 @@ void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *er
  * ids_ok / text_ok say what `key` may hold. */
 bool api_parse_prompts(api_request *r, const json_t *value, const char *key, bool text_ok,
                        bool ids_ok, api_error *err);
+
+/* What response_ids_write wrote, into r->history. */
+bool response_ids_read(api_request *r, const char *blob, size_t len, api_error *err);
 
 /* session_params, where the place has it. */
 bool api_parse_session(api_request *r, api_error *err);

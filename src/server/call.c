@@ -558,6 +558,25 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
     return false;
 }
 
+/* Whether its prompt is encoded before it is submitted: too much for a turn of the loop. */
+static bool is_encoded(const call *c)
+{
+    const api_request *r = &c->request;
+    return r->session.id || (r->mark.inside && c->server->can_pin) ||
+           (r->kind == API_RESPONSES && (r->kept.store || r->history.ids));
+}
+
+/* False: the reason is in c->error. */
+static bool encode_prompt(call *c)
+{
+    if (c->request.session.id) return call_begin_turn(c);
+    if (c->request.kind == API_RESPONSES)
+        call_go_on(c);
+    else
+        call_find_mark(c);
+    return true;
+}
+
 /* The engine has copies of all of it then: the JSON is given back before anybody waits. */
 static void submit(call *c)
 {
@@ -569,10 +588,8 @@ static void submit(call *c)
         c->parsed = api_fail(&c->error, 503, NULL, "no memory for this request");
     else if (!call_client_queue(c))
         c->parsed = false;
-    else if (c->request.session.id)
-        c->parsed = call_begin_turn(c);
-    else if (c->request.mark.inside && c->server->can_pin)
-        call_find_mark(c);
+    else if (is_encoded(c))
+        c->parsed = encode_prompt(c);
     for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
         if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
     engine_share_end(&share);
@@ -633,8 +650,7 @@ static void start_here(call *c, struct evbuffer *body, size_t len)
     if (c->request.room.values > len / BYTES_A_UNIT)
         turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
     uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
-    bool encodes = c->request.session.id || (c->request.mark.inside && s->can_pin);
-    if (!turn_has(s, units) || encodes) {
+    if (!turn_has(s, units) || (c->parsed && is_encoded(c))) {
         give_to_worker(c, &s->workers[WORKER_PARSER], work_parse, on_submitted);
         return;
     }

@@ -5,7 +5,8 @@
  *                  "evicted_s_ago": 1.5, "policy": "lru", "cause": "asked"},
  *      "host":    {"tokens": 16, "end": "never_seen", "found": 16, "load": "taken"},
  *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16},
- *      "session": {"id": "a", "step": "append", "from": "turn-1", "history_tokens": 60, ...}}
+ *      "session": {"id": "a", "step": "append", "from": "turn-1", "history_tokens": 60, ...},
+ *      "history": {"from": "ids", "generated_tokens": 90, "agreed_tokens": 71, ...}}
  *
  * and "computed_from" the token from which on nothing was looked for, since its logprobs were asked
  * for.
@@ -62,9 +63,10 @@ json_t *json_cache_explanation(const call_item *item)
     const req_why *w = &item->why;
     const server_params *p = &item->call->server->params;
     if (!w->known || !cached_told(p)) return NULL;
-    json_t *session = json_session(item->call);
+    json_t *session = json_session(item->call), *history = json_history(item->call);
     json_t *json = cached_exact(p) ? json_object() : counts_alone(item, p);
     if (session) add(json, "session", session);
+    if (history) add(json, "history", history);
     if (!cached_exact(p)) return json;
     json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
     if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));

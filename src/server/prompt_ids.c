@@ -30,6 +30,12 @@ static bool ends_alike(const token_buf *a, uint32_t at_a, const token_buf *b, ui
            !memcmp(a->ids + at_a - ALIKE, b->ids + at_b - ALIKE, ALIKE * sizeof *a->ids);
 }
 
+uint32_t prompt_ids_same_end(const token_buf *before, const token_buf *all, rad_token end)
+{
+    uint32_t ends = count(before, end), at = behind(all, end, ends);
+    return at && ends_alike(before, behind(before, end, ends), all, at) ? at : 0;
+}
+
 /* The stand-in before `messages`: its answer is a call where a tool's result comes next. */
 static bool put_stand_in(json_t *messages)
 {
@@ -85,8 +91,8 @@ bool prompt_ids_behind(engine *e, const engine_request *q, json_room *room, rad_
         json_array_remove(messages, json_array_size(messages) - 1);
     if (done) json_object_del(talk, "continue_final_message");
     done = done && prompt_ids_of(e, talk, &before);
-    uint32_t ends = count(&before, end), at = behind(&all, end, ends);
-    done = done && at && ends_alike(&before, behind(&before, end, ends), &all, at);
+    uint32_t at = done ? prompt_ids_same_end(&before, &all, end) : 0;
+    done = at > 0;
     for (uint32_t i = at; done && i < all.len; i++)
         done = token_buf_push(out, all.ids[i]) == RAD_OK;
     json_decref(talk);

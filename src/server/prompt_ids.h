@@ -22,6 +22,10 @@ json_t *prompt_talk(const engine_request *q, json_room *room);
 /* Its ids; false: the template refuses it, or memory is short. */
 bool prompt_ids_of(engine *e, const json_t *talk, token_buf *out);
 
+/* Where the end of `before`'s last `end` stands in `all`, which begins like it: behind the same
+ * number of such tokens, and the same words. 0: nowhere. */
+uint32_t prompt_ids_same_end(const token_buf *before, const token_buf *all, rad_token end);
+
 /* Of new messages: what a template writes behind an answer that ended with the token `end`. False:
  * the template does something else with the stand-in, and *out is of no use. */
 bool prompt_ids_behind(engine *e, const engine_request *q, json_room *room, rad_token end,

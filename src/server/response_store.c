@@ -17,8 +17,8 @@ typedef struct entry {
     struct entry *prev, *next; /* by age, the oldest first */
     struct entry *below;       /* in its bucket */
     uint64_t put_ns;
-    size_t bytes, object_len, items_len;
-    char *owner, *id, *object, *items; /* in this block */
+    size_t bytes, object_len, items_len, ids_len;
+    char *owner, *id, *object, *items, *ids; /* in this block */
 } entry;
 
 struct response_store {
@@ -83,21 +83,25 @@ static char *put(char **at, const char *bytes, size_t len)
 }
 
 void response_store_put(response_store *s, const char *owner, const char *id, stored_text object,
-                        stored_text items, uint64_t now_ns)
+                        stored_text items, stored_text ids, uint64_t now_ns)
 {
     if (!owner) owner = "";
-    size_t bytes = sizeof(entry) + strlen(owner) + strlen(id) + object.len + items.len +
-                   4; /* NULs */
+    size_t bytes = sizeof(entry) + strlen(owner) + strlen(id) + object.len + items.len + ids.len +
+                   5; /* NULs */
     if (bytes > s->max_bytes) return;
     entry *e = malloc(bytes);
     if (!e) return;
     char *at = (char *)(e + 1);
-    *e =
-        (entry){.put_ns = now_ns, .bytes = bytes, .object_len = object.len, .items_len = items.len};
+    *e = (entry){.put_ns = now_ns,
+                 .bytes = bytes,
+                 .object_len = object.len,
+                 .items_len = items.len,
+                 .ids_len = ids.len};
     e->owner = put(&at, owner, strlen(owner));
     e->id = put(&at, id, strlen(id));
     e->object = put(&at, object.data, object.len);
     e->items = put(&at, items.data, items.len);
+    e->ids = put(&at, ids.data, ids.len);
 
     pthread_mutex_lock(&s->lock);
     drop_old(s, now_ns);
@@ -111,28 +115,35 @@ void response_store_put(response_store *s, const char *owner, const char *id, st
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool copy(const char *bytes, size_t len, char **out, size_t *out_len)
+static bool copy(const char *bytes, size_t len, stored_copy *out)
 {
     if (!out) return true;
-    *out = malloc(len + 1);
-    if (!*out) return false;
-    memcpy(*out, bytes, len + 1);
-    *out_len = len;
-    return true;
+    *out = (stored_copy){malloc(len + 1), len};
+    if (out->data) memcpy(out->data, bytes, len + 1);
+    return out->data != NULL;
+}
+
+static void drop_copy(stored_copy *c)
+{
+    if (!c) return;
+    free(c->data);
+    *c = (stored_copy){0};
 }
 
 bool response_store_get(response_store *s, const char *owner, const char *id, uint64_t now_ns,
-                        char **object, size_t *object_len, char **items, size_t *items_len)
+                        stored_copy *object, stored_copy *items, stored_copy *ids)
 {
+    stored_copy *copies[] = {object, items, ids};
+    for (size_t i = 0; i < RAD_COUNT(copies); i++)
+        if (copies[i]) *copies[i] = (stored_copy){0};
     pthread_mutex_lock(&s->lock);
     drop_old(s, now_ns);
     const entry *e = find(s, owner ? owner : "", id);
-    bool found = e && copy(e->object, e->object_len, object, object_len);
-    if (found && !copy(e->items, e->items_len, items, items_len)) {
-        if (object) free(*object);
-        found = false;
-    }
+    bool found = e && copy(e->object, e->object_len, object) &&
+                 copy(e->items, e->items_len, items) && copy(e->ids, e->ids_len, ids);
     pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; !found && i < RAD_COUNT(copies); i++)
+        drop_copy(copies[i]);
     return found;
 }
 

@@ -146,6 +146,8 @@ static void put_usage(json_writer *w, const call *c, const call_item *item)
     jw_name(w, "input_tokens"), jw_int(w, item->prompt_tokens);
     jw_name(w, "input_tokens_details"), jw_open(w, '{');
     jw_name(w, "cached_tokens"), jw_json(w, json_cached_tokens(c, shown));
+    json_t *why = c->request.history.told ? json_cache_explanation(item) : NULL;
+    if (why) jw_name(w, "cache_explanation"), jw_json(w, why);
     jw_close(w, '}');
     jw_name(w, "output_tokens"), jw_int(w, item->completion_tokens);
     jw_name(w, "output_tokens_details"), jw_open(w, '{');
@@ -204,13 +206,20 @@ static void store(const call *c, const call_item *item, struct evbuffer *object)
     w.comma = kept->items[kept->items_len - 3] != '[';
     put_items(&w, item);
     jw_raw(&w, "]}", 2);
+    struct evbuffer *generated = evbuffer_new();
+    if (generated) response_ids_write(item, generated);
     if (json_writer_end(&w) && object) {
         stored_text of = {(const char *)evbuffer_pullup(object, -1), evbuffer_get_length(object)};
         stored_text with = {(const char *)evbuffer_pullup(items, -1), evbuffer_get_length(items)};
+        stored_text ids = {0};
+        if (generated)
+            ids = (stored_text){(const char *)evbuffer_pullup(generated, -1),
+                                evbuffer_get_length(generated)};
         if (of.data && with.data)
-            response_store_put(c->server->responses, c->owner, c->id, of, with,
+            response_store_put(c->server->responses, c->owner, c->id, of, with, ids,
                                server_now_ns(c->server));
     }
+    if (generated) evbuffer_free(generated);
     if (items) evbuffer_free(items);
 }
 
@@ -429,15 +438,13 @@ static void reply_not_found(struct evhttp_request *http, const char *id)
 
 static void reply_stored(server *s, struct evhttp_request *http, const char *id)
 {
-    char *object;
-    size_t len;
-    if (!response_store_get(s->responses, s->owner, id, server_now_ns(s), &object, &len, NULL,
-                            NULL)) {
+    stored_copy object;
+    if (!response_store_get(s->responses, s->owner, id, server_now_ns(s), &object, NULL, NULL)) {
         reply_not_found(http, id);
         return;
     }
-    reply_text(http, object, len);
-    free(object);
+    reply_text(http, object.data, object.len);
+    free(object.data);
 }
 
 /* GET, DELETE, and POST .../cancel, which is for requests in the background. */

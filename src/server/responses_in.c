@@ -230,17 +230,17 @@ static bool read_settings(reader *in, const json_t *root, conversation *c)
     return true;
 }
 
-/* The items so far, anew: those of the answer before this one, then the input's. NULL and words. */
-static json_t *gather_items(api_request *r, json_t *input, const char *previous, api_error *err)
+/* The items so far, anew: those of the answer before this one, which are *num_before, then the
+ * input's. NULL and words. */
+static json_t *gather_items(api_request *r, json_t *input, const char *previous, size_t *num_before,
+                            api_error *err)
 {
-    char *text = NULL;
-    size_t len = 0;
+    stored_copy text, ids;
     json_t *before = NULL;
     if (previous) {
         const api_context *at = r->context;
         if (!at || !at->store ||
-            !response_store_get(at->store, at->owner, previous, at->now_ns, NULL, NULL, &text,
-                                &len)) {
+            !response_store_get(at->store, at->owner, previous, at->now_ns, NULL, &text, &ids)) {
             char word[80];
             api_fail(err, 400, "previous_response_id",
                      "the response '%s' is not here: it was not stored, is over an hour old, or "
@@ -249,10 +249,16 @@ static json_t *gather_items(api_request *r, json_t *input, const char *previous,
             err->code = "previous_response_not_found";
             return NULL;
         }
-        before = json_in_object(text, len, &r->room, err);
-        free(text);
-        if (!before) return NULL;
+        before = json_in_object(text.data, text.len, &r->room, err);
+        bool read = before && response_ids_read(r, ids.data, ids.len, err);
+        free(text.data);
+        free(ids.data);
+        if (!read) {
+            json_decref(before);
+            return NULL;
+        }
     }
+    *num_before = json_array_size(json_object_get(before, "items"));
     json_t *items = json_array();
     bool kept = items &&
                 (!before || json_array_extend(items, json_object_get(before, "items")) == 0);
@@ -321,7 +327,14 @@ static bool keep_items(api_request *r, json_t *items, api_error *err)
     return kept || api_fail(err, 503, NULL, "no memory for this request");
 }
 
-static bool read_talk(reader *in, api_request *r, json_t *items, conversation *c)
+/* Where what is new begins, after one item of it; nowhere where it went on with a message. */
+static void note_new(const reader *in, api_request *r, size_t messages)
+{
+    size_t now = json_array_size(in->talk.messages);
+    r->history.num_messages = now > messages ? (uint32_t)messages : 0;
+}
+
+static bool read_talk(reader *in, api_request *r, json_t *items, size_t num_before, conversation *c)
 {
     json_t *instructions = json_in_get(r->root, "instructions");
     if (instructions && !json_is_string(instructions))
@@ -332,8 +345,11 @@ static bool read_talk(reader *in, api_request *r, json_t *items, conversation *c
         talk_close(&in->talk);
     }
     if (!read_tools(in, r, json_in_get(r->root, "tools"))) return false;
-    for (size_t i = 0; i < json_array_size(items); i++)
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        size_t messages = json_array_size(in->talk.messages);
         if (!read_item(in, json_array_get(items, i))) return false;
+        if (num_before && i == num_before) note_new(in, r, messages);
+    }
     if (!json_array_size(in->talk.messages))
         return api_fail(in->err, 400, "input", "there is nothing to answer");
     return read_choice(in, json_in_get(r->root, "tool_choice"), c) && read_settings(in, r->root, c);
@@ -359,8 +375,9 @@ bool responses_parse(api_request *r, api_error *err)
     c.whole_calls = !r->stream;
     in.free_text = json_pack("{s:s, s:{s:{s:s}}, s:[s]}", "type", "object", "properties", "input",
                              "type", "string", "required", "input");
-    json_t *items = gather_items(r, input, previous, err);
-    bool done = items && read_talk(&in, r, items, &c) && keep_items(r, items, err) &&
+    size_t num_before = 0;
+    json_t *items = gather_items(r, input, previous, &num_before, err);
+    bool done = items && read_talk(&in, r, items, num_before, &c) && keep_items(r, items, err) &&
                 keep_echo(r, err) && api_parse_pin(r, err) &&
                 api_parse_sampling(r, r->root, &r->items[0], err) &&
                 api_parse_routing(r, r->root, err) && talk_end(&in.talk, &c, err);

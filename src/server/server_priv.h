@@ -210,6 +210,14 @@ void call_hear_turn(call *c, const call_item *item);
 /* What the session did; NULL where it is none, or memory is short. */
 json_t *json_session(const call *c);
 
+/* ---- response_ids.c ---- */
+/* The prompt of /v1/responses in ids, those of the answer before it where the rendering agrees with
+ * them. Before it is submitted; encodes. */
+void call_go_on(call *c);
+void response_ids_write(const call_item *item, struct evbuffer *out); /* nothing without memory */
+/* What became of it; NULL where nothing was gone on from, or memory is short. */
+json_t *json_history(const call *c);
+
 /* ---- pins.c ---- */
 /* Where a cache_control in the middle of the prompt stands in its ids. Before it is submitted; where it
  * cannot be found all of the prompt is kept. Encodes. */

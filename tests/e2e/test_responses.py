@@ -5,6 +5,7 @@ import json
 from double import Double
 from radish_e2e import check, run
 from test_messages import SCRIPT, TEMPLATE
+from test_sessions import RULES as CALLS, TEMPLATE as OTHER_CALLS
 
 TOOL = {"type": "function", "name": "get_weather", "description": "the weather",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -83,6 +84,48 @@ def test_going_on():
         d.get("/v1/responses/" + first["id"], 404)
         error = d.ask("/v1/responses", {"input": "x", "previous_response_id": first["id"]}, 400)["error"]
         check(error["code"] == "previous_response_not_found", error)
+
+
+def test_going_on_from_ids():
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
+
+    def go_on(d, before, given, **more):
+        body = {"input": given, "tools": tools, "previous_response_id": before["id"], **more}
+        told = d.ask("/v1/responses", body)
+        history = told["usage"]["input_tokens_details"]["cache_explanation"]["history"]
+        words = [part["text"] for item in told["output"] if item["type"] == "message"
+                 for part in item["content"]]
+        return told, "".join(words), history
+
+    with Double(CALLS, "--served-model-name", "*", template=OTHER_CALLS) as d:
+        first = d.ask("/v1/responses", {"input": "Look.", "tools": tools})
+        call, = first["output"]
+        result = [{"type": "function_call_output", "call_id": call["call_id"], "output": "It is 5."}]
+        second, words, history = go_on(d, first, result)
+        check(words == "Five." and history["from"] == "ids", words, history)
+        # the call is rendered otherwise than it was written: from that token on
+        check(history["agreed_tokens"] < history["generated_tokens"] == first["usage"]["total_tokens"],
+              history)
+        check(history["generated"]["text"] == "{" and history["rendered"]["text"] == "\n", history)
+        use = second["usage"]
+        check(use["input_tokens_details"]["cached_tokens"] == first["usage"]["total_tokens"] - 1, use)
+        third, words, history = go_on(d, second, "Sure?")
+        check(words == "Yes." and history["from"] == "ids", words, history)
+        cached = third["usage"]["input_tokens_details"]["cached_tokens"]
+        check(cached == second["usage"]["total_tokens"] - 1, third["usage"])
+        # a branch; what is another conversation; an answer that was cut
+        check(go_on(d, first, result)[2]["from"] == "ids")
+        told, words, history = go_on(d, second, "Sure?", instructions="Be brief.")
+        check(words == "Yes." and history["from"] == "rendering", words, history)
+        check(history["why"] == "the prompt was another", history)
+        cut = d.ask("/v1/responses", {"input": "Look.", "tools": tools, "max_output_tokens": 3})
+        check("end token" in go_on(d, cut, "Look.")[2]["why"])
+    # a template that leaves thoughts out is obeyed
+    with Double([{"say": "<think>" + "Hm. " * 20 + "</think>Yes."}], "--served-model-name", "*",
+                "--reasoning-parser", "qwen3") as d:
+        first = d.ask("/v1/responses", {"input": "?"})
+        told, words, history = go_on(d, first, "Sure?", tools=[])
+        check(history["from"] == "rendering" and "reasoning out" in history["why"], history)
 
 
 def test_items_become_messages():

@@ -111,15 +111,15 @@ TEMPLATE = ("{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{
             "<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 CALL = '<tool_call>{"name":"look",   "arguments":{"at" :1}}</tool_call>'
+RULES = [{"when": "Five.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n", "say": "Yes."},
+         {"when": CALL + "<|im_end|>\n<|im_start|>tool\nIt is 5.<|im_end|>\n<|im_start|>assistant\n",
+          "say": "Five."},
+         {"when": "<|im_start|>user\nLook.", "unless": "tool\n", "say": CALL},
+         {"say": "lost"}]
 
 
 def test_a_call_that_a_template_renders_otherwise_breaks_nothing():
-    rules = [{"when": "Five.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n", "say": "Yes."},
-             {"when": CALL + "<|im_end|>\n<|im_start|>tool\nIt is 5.<|im_end|>\n<|im_start|>assistant\n",
-              "say": "Five."},
-             {"when": "<|im_start|>user\nLook.", "unless": "tool\n", "say": CALL},
-             {"say": "lost"}]
-    with Double(rules, template=TEMPLATE) as d:
+    with Double(RULES, template=TEMPLATE) as d:
         session = d.ask("/open_session", {})
         first = d.chat("Look.", tools=TOOLS, session_params={"id": session})
         call = first["choices"][0]["message"]["tool_calls"][0]
