@@ -27,6 +27,7 @@
 #   SCALING_CONTEXT=32768  stops at that context: every doubling takes four times as long, the last one
 #                          two or three minutes with two cores
 #   RUNS=5                 W1 to W4 that often instead of three times; medians
+#   LLAMA_SERVER=PATH      states sends the same prompts to llama.cpp's server, too, and tells what it computes
 #   QUICK=1                all sections in their smallest form, to see that they run: models of two layers,
 #                          short lines, a sixteenth of the load. Its figures say nothing. Some 3 minutes
 set -eu
@@ -122,6 +123,9 @@ bench_states() {
         [ -f "$file" ] || tools/make-model.py --shape $shape --type bf16 "$file" >&2
         echo "== bench_states, $shape"
         $bin/bench/bench_states "$file" $turn_tokens
+        [ -n "${LLAMA_SERVER:-}" ] || continue
+        echo "== the same over HTTP, beside $LLAMA_SERVER, $shape"
+        RADISH=$bin/radish bench/states_beside.py "$file" ${turn_tokens:+--message $turn_tokens}
     done
 }
 

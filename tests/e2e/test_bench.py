@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """`radish bench`: what it writes is well formed, adds up, and its answers agree."""
 import csv
+import importlib.util
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree
 
-from radish_e2e import TINY, check, radish, run
+from radish_e2e import RADISH, ROOT, TINY, check, radish, run, skip
 
 KV_BYTES_A_TOKEN = 5 * 2 * 4 * 32 * 2  # of TINY: layers, K and V, heads, numbers, bytes of bf16
 SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
@@ -29,6 +32,55 @@ def test_suite_json_adds_up():
         check(r["pairs"] == 1 and r["pairs_again"] <= 1 and r["price_drift"] >= 1, r)
         check(r["on_priced"] > 0 and r["off_priced"] > 0, r)
     check(rows[0]["prompt_tokens"] == 9240 and rows[1]["prompt_tokens"] == 16240, rows)
+
+
+# In the place of llama.cpp's server: goes on from its last answer's end, else computes all.
+STAND_IN = f"""#!{sys.executable}
+import http.server, json, sys
+past = []
+class Handler(http.server.BaseHTTPRequestHandler):
+    def reply(self, body):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+    def do_GET(self):
+        self.reply({{"status": "ok"}})
+    def do_POST(self):
+        global past
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        ids, out = asked["prompt"], [40 + i for i in range(asked["n_predict"])]
+        known = len(past) if past and ids[:len(past)] == past else 0
+        past = ids + out
+        self.reply({{"tokens": out, "timings": {{"prompt_n": len(ids) - known}}}})
+    def log_message(self, *words):
+        pass
+assert "-m" in sys.argv and "-c" in sys.argv
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def test_states_beside_another_server():
+    if not importlib.util.find_spec("numpy"):
+        skip("python3-numpy is not here")
+    with tempfile.TemporaryDirectory(prefix="radish-bench-") as tmp:
+        model, server = pathlib.Path(tmp) / "m.gguf", pathlib.Path(tmp) / "llama-server"
+        subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "nano-lfm2", "--type",
+                        "bf16", model], check=True, capture_output=True)
+        server.write_text(STAND_IN)
+        server.chmod(0o755)
+        command = [sys.executable, ROOT / "bench/states_beside.py", model, "--message", "16"]
+        env = {**os.environ, "RADISH": str(RADISH), "LLAMA_SERVER": str(server)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        check(done.returncode == 0, done.stdout, done.stderr)
+        for line in ("chat, sum         radish 231 of 1545, llama-server 222 of 1545",
+                     "regenerated, sum  radish 2 of 258, llama-server 258 of 258",
+                     "edited, sum       radish 19 of 258, llama-server 258 of 258",
+                     "branches, sum     radish 576 of 2368, llama-server 2368 of 2368"):
+            check(line in done.stdout, line, done.stdout)
+        done = subprocess.run([*command, "--llama-server", "/bin/false"], env=env, capture_output=True,
+                              text=True)
+        check(done.returncode == 1 and "/bin/false does not serve" in done.stderr, done.stderr)
 
 
 def test_files():
