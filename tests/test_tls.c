@@ -1,7 +1,10 @@
 /* test_tls.c - a server with a certificate: who may talk to it and how, what becomes of those who
  * cannot, and that answers come whole. That all limits hold as they do in the clear,
  * test_server_limits_tls says, which is test_server_limits through a relay. */
+#define _GNU_SOURCE /* memmem */
 #include "server_rig.h"
+
+#include <event2/event.h>
 
 static char dir[] = "/tmp/radish-tls-XXXXXX";
 static struct tls_id ca, own, stranger, person, impostor;
@@ -367,6 +370,80 @@ TEST(what_is_no_tls_is_closed_and_http_hears_why)
     expect_health(&f);
     stop(&f);
     CHECK(logged("- - 400 ") && logged("no TLS: http request"));
+}
+
+/* ---- no memory ---- */
+
+/* libevent's pieces of buffers, what bodies and answers are made of: the n-th from now fails. */
+static _Atomic long pieces_left = -1;
+static _Atomic bool piece_failed;
+
+static bool fails(size_t bytes)
+{
+    bool now = bytes >= 1000 && pieces_left >= 0 && pieces_left-- == 0;
+    if (now) piece_failed = true;
+    return now;
+}
+
+static void *piece_malloc(size_t bytes)
+{
+    return fails(bytes) ? NULL : malloc(bytes);
+}
+
+static void *piece_realloc(void *memory, size_t bytes)
+{
+    return fails(bytes) ? NULL : realloc(memory, bytes);
+}
+
+__attribute__((constructor)) static void take_over_memory(void)
+{
+    event_set_mem_functions(piece_malloc, piece_realloc, free);
+}
+
+/* Reads to the end what goes over the wire, and what TLS makes of it; whether that was whole. */
+static bool hear_wire(struct client *c, bool *leaked)
+{
+    static char raw[1 << 16], some[16384];
+    BIO *in = BIO_new(BIO_s_mem());
+    size_t letters = 0;
+    SSL_set0_rbio(c->ssl, in);
+    for (ssize_t got; (got = recv_some(c->fd, raw, sizeof raw)) > 0;) {
+        static const char *const words[] = {"bbbbbbbb", "Content-", "X-Request-Id"};
+        for (int i = 0; i < 3; i++)
+            *leaked = *leaked || memmem(raw, (size_t)got, words[i], strlen(words[i]));
+        CHECK(BIO_write(in, raw, (int)got) == got);
+        for (int n; (n = SSL_read(c->ssl, some, sizeof some)) > 0;)
+            for (int i = 0; i < n; i++)
+                letters += some[i] == 'b';
+    }
+    return letters >= 200000;
+}
+
+/* The answer goes out whole or ends where memory did; never in the clear, and others are served. */
+TEST(without_memory_nothing_goes_out_in_the_clear)
+{
+    struct fixture f;
+    bool whole = false, leaked = false;
+    int cut = 0;
+    start_tls(&f, (server_params){0});
+    piece_failed = true;
+    for (long n = 0; piece_failed; n++) {
+        struct client c = meet(&f);
+        piece_failed = false;
+        pieces_left = n;
+        put(&c,
+            "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 39"
+            "\r\n\r\n{\"prompt\":\"burst\",\"max_tokens\":200000}  ");
+        whole = hear_wire(&c, &leaked);
+        pieces_left = -1;
+        CHECKF(!leaked, "at piece %ld\n", n);
+        cut += !whole;
+        leave(&c);
+        CHECK(n < 1000);
+    }
+    CHECK(whole && cut > 3);
+    expect_health(&f);
+    stop(&f);
 }
 
 /* ---- a certificate that is renewed ---- */

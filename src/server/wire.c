@@ -97,15 +97,22 @@ static void fail(wire *w, struct evbuffer *output)
     shutdown(w->fd, SHUT_RDWR);
 }
 
+/* The records before the last n bytes of the output go to `front`. libevent says that it has
+ * removed what it had no memory to add. */
+static bool take_front(struct evbuffer *output, struct evbuffer *front, size_t sealed)
+{
+    return front && evbuffer_remove_buffer(output, front, sealed) == (int)sealed &&
+           evbuffer_get_length(front) == sealed;
+}
+
 /* The last n bytes of the output, behind records, go to the end of `plain`. */
 static bool take_tail(wire *w, struct evbuffer *output, size_t n)
 {
     size_t sealed = evbuffer_get_length(output) - n;
     struct evbuffer *front = sealed ? evbuffer_new() : NULL;
-    bool taken =
-        (!sealed || (front && evbuffer_remove_buffer(output, front, sealed) == (int)sealed)) &&
-        evbuffer_add_buffer(w->plain, output) == 0 &&
-        (!sealed || evbuffer_add_buffer(output, front) == 0);
+    bool taken = (!sealed || take_front(output, front, sealed)) &&
+                 evbuffer_add_buffer(w->plain, output) == 0 &&
+                 (!sealed || evbuffer_add_buffer(output, front) == 0);
     if (front) evbuffer_free(front);
     return taken;
 }
