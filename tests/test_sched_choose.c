@@ -5,6 +5,7 @@
 #include "scheduler_rig.h"
 
 #include "model/model_runner.h"
+#include "sched/grammar_rule.h"
 #include "tiny_models.h"
 
 #include <math.h>
@@ -369,7 +370,7 @@ TEST(a_runner_that_samples_wrongly_fails_who_was_meant_alone)
 
 /* ---- rules ---- */
 
-static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, hash_rule *rule,
+static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, token_rule *rule,
                               sampling_params sampling)
 {
     rig_req *q = malloc(sizeof *q);
@@ -378,7 +379,7 @@ static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, ha
                           .num_ids = IDS,
                           .max_new_tokens = max_new,
                           .sampling = sampling,
-                          .rule = &rule->base,
+                          .rule = rule,
                           .ignore_eos = true,
                           .user = q};
     CHECK_OK(req_init(&q->r, NULL, &p, NULL));
@@ -413,7 +414,7 @@ TEST(a_batch_mixes_requests_with_rules_and_without)
         rig_prompt(ids, IDS, 31);
         for (int i = 0; i < 6; i++) {
             hash_rule_init(&rules[i], 70 + i, RIG_VOCAB, i % 2 ? ENDS : NEW, end);
-            with[i] = add_with_rule(&g, ids, NEW, &rules[i], kinds[i / 2]);
+            with[i] = add_with_rule(&g, ids, NEW, &rules[i].base, kinds[i / 2]);
         }
         for (int i = 0; i < 2; i++) {
             ids[0] = i;
@@ -442,6 +443,76 @@ TEST(a_batch_mixes_requests_with_rules_and_without)
     rig_fake.chooses = 0;
 }
 
+/* A grammar over single bytes, token 0 ends. Random answers have its form to the letter, whoever
+ * samples; what it forces is drafted or not. */
+TEST(answers_have_the_form_of_their_grammar)
+{
+    enum { WITH = 6, LONGEST = 200 };
+    static const char form[] = "\\{\"name\": \"[a-z]{1,12}\", \"size\": [0-9]{1,4}, \"tags\": "
+                               "\\[\"(red|green)\"(, \"(blue|black)\"){0,3}\\]\\}";
+    char bytes[RIG_VOCAB];
+    grammar_piece pieces[RIG_VOCAB];
+    for (int i = 0; i < RIG_VOCAB; i++) {
+        bytes[i] = (char)i;
+        pieces[i] = (grammar_piece){.bytes = &bytes[i], .len = 1, .control = i == 0};
+    }
+    const rad_token end = 0;
+    const grammar_vocab_params of = {
+        .pieces = pieces, .vocab_size = RIG_VOCAB, .end_tokens = &end, .num_end_tokens = 1};
+    const grammar_spec spec = {.kind = GRAMMAR_REGEX, .text = form, .len = sizeof form - 1};
+    grammar_vocab *v;
+    grammar *compiled;
+    rad_error err = {0};
+    CHECK_OK(grammar_vocab_create(NULL, &of, &v, NULL));
+    rad_status status = grammar_compile(v, &spec, NULL, &compiled, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    static rad_token first[WITH][LONGEST];
+    uint64_t steps[2] = {0};
+    for (int round = 0; round < 4; round++) {
+        rig g;
+        grammar_rule rules[WITH];
+        rig_req *with[WITH], *without;
+        rad_token ids[IDS];
+        scheduler_params params = rig_params(4096, 1, 64);
+        rig_fake.chooses = round % 2;
+        params.max_draft_tokens = round >= 2 ? 16 : 0;
+        rig_start(&g, params);
+        g.s->drafts.at_any_price = true;
+        rig_prompt(ids, IDS, 34);
+        for (int i = 0; i < WITH; i++) {
+            const sampling_params p = {.temperature = i ? 1 : 0, .top_p = 1, .seed = 90 + i};
+            CHECK_OK(grammar_rule_init(&rules[i], compiled, NULL));
+            with[i] = add_with_rule(&g, ids, LONGEST, &rules[i].base, p);
+        }
+        ids[0] = 1;
+        without = rig_add(&g, ids, IDS, NEW);
+        rig_run(&g);
+        scheduler_stats st = rig_stats(&g);
+        steps[round / 2] += st.forward_steps;
+        CHECK((st.drafts.accepted[DRAFT_FORCED] > 100) == (round >= 2));
+        for (int i = 0; i < WITH; i++) {
+            char text[LONGEST];
+            const rig_req *q = with[i];
+            CHECKF(q->finish == REQ_FINISH_STOP && q->r.matched_token == end, "%s\n",
+                   q->r.error.text);
+            for (uint32_t k = 0; k < q->num_out; k++)
+                text[k] = (char)q->out[k];
+            CHECK_OK(grammar_try(compiled, text, q->num_out - 1, true));
+            if (!round) memcpy(first[i], q->out, sizeof first[i]);
+            CHECK(!memcmp(first[i], q->out, q->num_out * sizeof(rad_token)));
+            grammar_rule_fini(&rules[i]);
+            rig_drop(with[i]);
+        }
+        rig_expect(without, NEW);
+        rig_stop(&g);
+    }
+    CHECKF(steps[1] * 2 < steps[0], "%llu steps, %llu with drafts\n", (unsigned long long)steps[0],
+           (unsigned long long)steps[1]);
+    rig_fake.chooses = 0;
+    grammar_unref(compiled);
+    grammar_vocab_destroy(v);
+}
+
 static uint32_t likelier, masked_out;
 
 /* Of the likeliest token of all, which the rule may forbid. */
@@ -466,7 +537,7 @@ TEST(logprobs_are_the_models_whatever_its_rule_allows)
     g.s->params.on_output = look_at_logprobs;
     rig_prompt(ids, IDS, 32);
     hash_rule_init(&rule, 3, RIG_VOCAB, UINT32_MAX, -1);
-    rig_req *q = add_with_rule(&g, ids, NEW, &rule, p);
+    rig_req *q = add_with_rule(&g, ids, NEW, &rule.base, p);
     rig_run(&g);
     CHECK(hash_rule_allows_all(&rule, q->out, NEW) && likelier > 2 && masked_out > 2);
     rig_drop(q);
@@ -507,10 +578,10 @@ TEST(a_rule_that_allows_nothing_fails_its_request_and_so_does_a_runner_that_igno
         token_rule_ops stuck = *rule.base.ops;
         if (!rig_fake.chooses) stuck.mask = nothing_after_three;
         rule.base.ops = &stuck;
-        rig_req *q = add_with_rule(&g, ids, NEW, &rule, (sampling_params){.top_p = 1});
+        rig_req *q = add_with_rule(&g, ids, NEW, &rule.base, (sampling_params){.top_p = 1});
         rig_run(&g);
         CHECK(q->finish == REQ_FINISH_ERROR && rig_fake.chooses == (q->num_out != 3));
-        CHECKF(strstr(q->r.error.text, rig_fake.chooses ? "does not allow" : "no token of this"),
+        CHECKF(strstr(q->r.error.text, rig_fake.chooses ? "does not allow" : "no token of the"),
                "%s\n", q->r.error.text);
         CHECK(q->r.error.status == (rig_fake.chooses ? RAD_E_CORRUPT : RAD_E_STATE));
         rig_drop(q);

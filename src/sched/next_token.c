@@ -107,9 +107,9 @@ rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits)
     uint32_t vocab_size = s->params.runner->info.vocab_size, position = req_num_fill(r);
     rad_token token = s->next_tokens[row];
     if (r->rule && rule_masks_kind(&s->masks, row) == TOKEN_MASK_NONE) {
-        rad_fail(&r->error, RAD_E_STATE,
-                 "what the answer must be has no token of this vocabulary after %u of the answer",
-                 r->num_output);
+        const char *why = r->rule->ops->problem ? r->rule->ops->problem(r->rule) : NULL;
+        rad_fail(&r->error, RAD_E_STATE, "after %u tokens of the answer none may follow: %s",
+                 r->num_output, why ? why : "no token of the vocabulary has the form asked for");
         return -1;
     }
     if (token < 0) { /* appended, it would fail the next step for everybody in it */

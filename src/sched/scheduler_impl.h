@@ -13,7 +13,7 @@
  *     draft.c                tokens that are computed before they are known to be right
  *         draft_ngram.c          guessed from the request's own text
  *         draft_verify.c         kept or given back
- *     rule_masks.c           what constrained requests (token_rule.h) may say next
+ *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
  *     tiers.c                fetches before the queue, loads before the forward pass
  *     req.c, req_why.c       a request; where its cached tokens came from

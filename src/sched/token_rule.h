@@ -42,6 +42,10 @@ typedef struct token_rule_ops {
     /* Up to `room` tokens that the text must, or is all but sure to, go on with; a guess, of which
      * nothing depends but how fast it goes. NULL: it never knows. */
     uint32_t (*forced)(token_rule *self, rad_token *out, uint32_t room);
+
+    /* Why there was no mask, or why a token was refused, for a person; NULL, also as a function:
+     * for no other reason than that it may not come. */
+    const char *(*problem)(const token_rule *self);
 } token_rule_ops;
 
 /* First member of every implementation. */
