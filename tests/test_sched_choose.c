@@ -132,7 +132,8 @@ static void tell(void *user, const req_output *outputs, uint32_t count)
         const sampling_params *p = &o->req->sampling;
         told *t = &tellings[(rig_req *)o->req->user - by_runner];
         CHECK(t->count + o->num_prompt_logprobs <= PROMPT);
-        memcpy(t->all + t->count, o->prompt_logprobs, o->num_prompt_logprobs * sizeof *t->all);
+        if (o->num_prompt_logprobs)
+            memcpy(t->all + t->count, o->prompt_logprobs, o->num_prompt_logprobs * sizeof *t->all);
         t->count += o->num_prompt_logprobs;
         t->outputs += o->num_prompt_logprobs > 0;
         if (o->logprobs) t->answer = o->logprobs[sampler_num_logprobs(p) - 1].logprob;
