@@ -16,6 +16,7 @@
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
 #define DEFAULT_MAX_ITL_MS   500
+#define DEFAULT_DRAFT_TOKENS 8
 #define DEFAULT_SELF_CHECK_S 60
 #define DEFAULT_DRAIN_S      30
 
@@ -219,6 +220,7 @@ static int run_command(int argc, char **argv, config_file *config)
     memory_budget request_memory = {0};
     uint64_t max_request_memory = 0;
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
+                              .speculative_num_draft_tokens = DEFAULT_DRAFT_TOKENS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
                               .max_pinned_tokens = ENGINE_PIN_QUARTER,
                               .max_sessions = ENGINE_USUAL_SESSIONS,
@@ -510,6 +512,23 @@ static int run_command(int argc, char **argv, config_file *config)
              "always computed. Default " NUMBER(
                  DEFAULT_MAX_ITL_MS) " (none with --chunked-prefill-size -1); 0 = no limit:\n"
                                      "larger chunks compute more tokens a second."},
+        {.kind = CLI_TEXT,
+         .name = "speculative-algorithm",
+         .arg = "NAME",
+         .target = &engine_p.speculative_algorithm,
+         .help =
+             "Who guesses tokens that are computed in one step and kept as far as they are what\n"
+             "the model says; no answer depends on it. none (default): only the text that the\n"
+             "grammar of a constrained request forces; ngram: besides, what stood behind the\n"
+             "same tokens earlier in the request's own text. Nothing is guessed where it was\n"
+             "measured not to pay."},
+        {.kind = CLI_U32,
+         .name = "speculative-num-draft-tokens",
+         .arg = "N",
+         .target = &engine_p.speculative_num_draft_tokens,
+         .max = 64,
+         .help = "At most so many tokens of a request are guessed at one time. Default " NUMBER(
+             DEFAULT_DRAFT_TOKENS) ";\n0 = nothing is guessed."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,

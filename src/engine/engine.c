@@ -17,6 +17,7 @@
 #include "base/word_list.h"
 
 #include <stdio.h>
+#include <strings.h>
 #include <time.h>
 
 enum { DETOK_RING = 4096 };
@@ -37,6 +38,13 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->pooling && strcmp(p->pooling, "auto") != 0 && strcmp(p->pooling, "last") != 0 &&
         strcmp(p->pooling, "mean") != 0)
         return rad_fail(err, RAD_E_INVAL, "pooling is auto, last or mean, not '%.60s'", p->pooling);
+    const char *who = p->speculative_algorithm;
+    if (who && strcasecmp(who, "none") != 0 && strcasecmp(who, "ngram") != 0)
+        return rad_fail(err, RAD_E_INVAL, "speculative_algorithm is none or ngram, not '%.60s'",
+                        who);
+    if (p->speculative_num_draft_tokens > DRAFT_MOST)
+        return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
+                        DRAFT_MOST, p->speculative_num_draft_tokens);
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
@@ -153,6 +161,9 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .schedule_low_priority_values_first = p->schedule_low_priority_values_first,
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
+        .max_draft_tokens = p->speculative_num_draft_tokens,
+        .draft_ngrams = p->speculative_algorithm &&
+                        strcasecmp(p->speculative_algorithm, "ngram") == 0,
         .verify_rate = p->verify_rate,
         .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
         .max_sessions = p->max_sessions,

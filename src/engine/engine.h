@@ -117,6 +117,11 @@ typedef struct engine_params {
     const char
         *pooling; /* of embeddings: "last", "mean"; NULL or "auto": as the model says, or last */
 
+    const char *speculative_algorithm;     /* who guesses tokens beside the grammars of constrained
+                                            * requests (sched/draft.h): "ngram", a request's own text;
+                                            * "none", NULL: nobody */
+    uint32_t speculative_num_draft_tokens; /* of a request at one time; 0: nothing is guessed */
+
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */

@@ -31,7 +31,9 @@ static uint64_t row_bytes(const model_config *c, uint32_t context)
 /* How large a batch the runner must be made for. */
 static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint32_t rows)
 {
-    scheduler_params s = {.chunked_prefill_size = prefill_chunk(p), .max_running_requests = rows};
+    scheduler_params s = {.chunked_prefill_size = prefill_chunk(p),
+                          .max_running_requests = rows,
+                          .max_draft_tokens = p->speculative_num_draft_tokens};
     return scheduler_max_batch_tokens(&s, context);
 }
 

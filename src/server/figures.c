@@ -10,6 +10,7 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
     .at = offsetof(server_figures, field), .kind = SIZE_OF(field) == 4 ? FIGURE_U32 : FIGURE_U64
 #define AT_F64(field) .at = offsetof(server_figures, field), .kind = FIGURE_F64
 #define SCHED(field) AT(engine.sched.field)
+#define DRAFTS(what, kind) AT(engine.sched.drafts.what[kind])
 #define TIER(field)  AT(engine.sched.tiers.field), .tells = true, .tiers = true
 
 #define COUNTER(metric, help) metric, "", "counter", help
@@ -69,6 +70,18 @@ static const figure table[] = {
     {"evicted_tokens", COUNTER("sglang:evicted_tokens_total", "Tokens evicted."),
      SCHED(evicted_tokens), TELLS},
 
+    {"draft_tokens_forced", "radish:draft_tokens_total", ",source=\"forced\"", "counter",
+     "Tokens computed before they were known to be right, by who guessed them.",
+     DRAFTS(proposed, DRAFT_FORCED)},
+    {"draft_tokens_ngram", "radish:draft_tokens_total", ",source=\"ngram\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_NGRAM)},
+    {"accepted_draft_tokens_forced", "radish:accepted_draft_tokens_total", ",source=\"forced\"",
+     "counter", "Of these, tokens that the answers have.", DRAFTS(accepted, DRAFT_FORCED)},
+    {"accepted_draft_tokens_ngram", "radish:accepted_draft_tokens_total", ",source=\"ngram\"", NULL,
+     NULL, DRAFTS(accepted, DRAFT_NGRAM)},
+    {"avg_spec_accept_length",
+     GAUGE("sglang:spec_accept_length", "Tokens that a decoding request said in a step, so far."),
+     AT_F64(spec_accept_length)},
     {"masks", COUNTER("radish:masks_total", "Masks of what constrained requests may say next."),
      SCHED(masks)},
     {"mask_ns",
@@ -356,6 +369,10 @@ void figures_derive(server_figures *f)
     f->state_usage = ratio(busy_states, s->states_total);
     f->token_usage = RAD_MAX(f->full_usage, f->window_usage);
     f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
+    uint64_t accepted = 0;
+    for (int kind = 0; kind < DRAFT_KINDS; kind++)
+        accepted += s->drafts.accepted[kind];
+    f->spec_accept_length = ratio(s->drafts.req_steps + accepted, s->drafts.req_steps);
 }
 
 uint64_t figure_count(const figure *row, const server_figures *f)
