@@ -499,7 +499,8 @@ TEST(mangled_bodies_are_taken_or_refused)
         "{\"prompt\":[\"a\",[1,2]],\"stop\":[\"x\"],\"max_tokens\":3,\"stream\":true,"
         "\"logit_bias\":{\"5\":1},\"n\":2,\"logprobs\":3,"
         "\"stream_options\":{\"include_usage\":true}}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}],"
+        "\"session_params\":{\"id\":\"s\",\"rid\":\"r\",\"offset\":-3,\"replace\":true}}",
         "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\"}",
         [API_TOKENIZE] = "{\"prompt\":[\"a\",\"b\"],\"return_token_strs\":true}",
         [API_DETOKENIZE] = "{\"tokens\":[[1,2],[3]],\"skip_special_tokens\":false}",

@@ -2,6 +2,8 @@
  * which form, and which words a bad request gets; against a scripted engine. */
 #include "server_rig.h"
 
+#include "server/sessions.h"
+
 __attribute__((constructor)) static void limit_buffers(void)
 {
     server_limit_buffers(64 << 20);
@@ -930,6 +932,129 @@ TEST(models_are_told_in_anthropics_form_to_its_clients)
     CHECK(says(list, "object", "list"));
     json_decref(list);
     stop(&f);
+}
+
+/* What a session should know of its requests, obviously: each with its whole history. */
+enum { NAIVE_MOST = 400, NAIVE_TOKENS = 400 };
+typedef struct naive_request {
+    char rid[16];
+    rad_token ids[NAIVE_TOKENS];
+    uint32_t len, input_end;
+    int parent; /* -1: none */
+    bool there, has_children;
+    session_turn *turn; /* while it runs */
+} naive_request;
+
+typedef struct naive_session {
+    naive_request all[NAIVE_MOST];
+    int count;
+} naive_session;
+
+static bool naive_descends(const naive_session *n, int i, int from)
+{
+    while (i >= 0 && i != from)
+        i = n->all[i].parent;
+    return i == from;
+}
+
+/* The next request: whether the session takes it, and its history in out[]. */
+static bool naive_begin(naive_session *n, const api_session *ask, int parent, rad_token *out,
+                        uint32_t *len)
+{
+    naive_request *p = parent < 0 ? NULL : &n->all[parent];
+    if (p && (!p->there || (p->turn && !ask->replace))) return false;
+    for (int i = 0; ask->replace && i < n->count; i++)
+        if (i != parent && (parent < 0 || naive_descends(n, i, parent))) n->all[i].there = false;
+    int64_t end = !p ? 0 : ask->drop_previous_output ? p->input_end : p->len;
+    if (ask->offset > 0) end = RAD_MIN(end, ask->offset);
+    if (ask->offset < 0) end = RAD_MAX(end + ask->offset, 0);
+    if (end) memcpy(out, p->ids, (size_t)end * sizeof *out);
+    *len = (uint32_t)end;
+    if (p) p->has_children = true;
+    return true;
+}
+
+/* It says up to six ids more, in two pieces, and may end. */
+static void naive_go_on(naive_request *r, uint64_t *rng, bool ends)
+{
+    static const engine_finish finishes[] = {ENGINE_FINISH_STOP, ENGINE_FINISH_LENGTH,
+                                             ENGINE_FINISH_ABORT, ENGINE_FINISH_ERROR};
+    for (int piece = 0; piece < 2; piece++) {
+        for (uint64_t i = test_random(rng) % 4; i; i--)
+            r->ids[r->len++] = (rad_token)(test_random(rng) % 1000);
+        session_turn_heard(r->turn, r->ids + r->input_end, r->len - r->input_end);
+    }
+    if (!ends) return;
+    engine_finish finish = finishes[test_random(rng) % RAD_COUNT(finishes)];
+    session_turn_end(r->turn, finish);
+    session_turn_free(r->turn);
+    r->turn = NULL;
+    if (finish == ENGINE_FINISH_ERROR && !r->has_children) r->there = false;
+}
+
+static void naive_round(sessions *s, naive_session *n, uint64_t *rng)
+{
+    int parent = n->count && test_random(rng) % 4 ? (int)(test_random(rng) % (uint64_t)n->count)
+                                                  : -1;
+    naive_request *r = &n->all[n->count], *p = parent < 0 ? NULL : &n->all[parent];
+    api_session ask = {.id = "s", .rid = p ? p->rid : NULL};
+    ask.replace = test_random(rng) % 40 == 0;
+    ask.drop_previous_output = test_random(rng) % 6 == 0;
+    if (test_random(rng) % 3 == 0) ask.offset = (int64_t)(test_random(rng) % 60) - 30;
+    if (p && p->len > NAIVE_TOKENS / 2) ask.offset = 7;
+    snprintf(r->rid, sizeof r->rid, "r%d", n->count);
+    token_buf history = {0};
+    api_error err;
+    r->turn = sessions_begin(s, NULL, &ask, r->rid, &history, &err);
+    bool taken = naive_begin(n, &ask, parent, r->ids, &r->len);
+    CHECKF(taken == (r->turn != NULL), "%d from %d: %s\n", n->count, parent,
+           r->turn ? "taken" : err.message);
+    if (taken) {
+        CHECK(history.len == r->len && r->turn->history_tokens == r->len);
+        CHECK(!r->len || memcmp(history.ids, r->ids, r->len * sizeof *r->ids) == 0);
+        uint32_t own = 1 + (uint32_t)(test_random(rng) % 5), first = r->len;
+        for (uint32_t i = 0; i < own; i++)
+            r->ids[r->len++] = (rad_token)(test_random(rng) % 1000);
+        CHECK(session_turn_input(r->turn, r->ids + first, own, &err));
+        r->input_end = r->len;
+        r->parent = parent;
+        r->there = true;
+        n->count++;
+        naive_go_on(r, rng, test_random(rng) % 3 != 0);
+    }
+    token_buf_fini(&history);
+    naive_request *other = &n->all[test_random(rng) % (uint64_t)RAD_MAX(n->count, 1)];
+    if (n->count && other->turn) naive_go_on(other, rng, test_random(rng) % 2);
+}
+
+TEST(histories_are_those_of_a_naive_tree)
+{
+    uint64_t seed = test_seed(), rng = seed;
+    for (uint32_t run = 0; run < test_scale(40, 400); run++) {
+        engine *e = NULL;
+        sessions *s = NULL;
+        api_error err;
+        char name[SESSION_ID_BYTES];
+        CHECK_OK(engine_create(NULL, NULL, &e, NULL));
+        const sessions_params p = {
+            .engine = e, .max_sessions = 2, .idle_ns = UINT64_MAX / 2, .max_bytes = 64 << 20};
+        CHECK_OK(sessions_create(&p, &s));
+        CHECK(sessions_open(s, NULL, "s", false, 0, name, &err));
+        naive_session *n = calloc(1, sizeof *n);
+        CHECK(n != NULL);
+        while (n->count < 60 && n->count < NAIVE_MOST)
+            naive_round(s, n, &rng);
+        if (run % 2) CHECK(sessions_close(s, NULL, "s", &err)); /* while some run */
+        for (int i = 0; i < n->count; i++)
+            if (n->all[i].turn) naive_go_on(&n->all[i], &rng, true);
+        if (run % 2 == 0) CHECK(sessions_close(s, NULL, "s", &err));
+        CHECKF(sessions_bytes(s) == 0, "seed %llu: %llu bytes are left\n", (unsigned long long)seed,
+               (unsigned long long)sessions_bytes(s));
+        sessions_destroy(s);
+        CHECK(e->sessions_open == 0);
+        engine_destroy(e);
+        free(n);
+    }
 }
 
 TEST_MAIN()
