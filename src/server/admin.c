@@ -185,6 +185,9 @@ static void answer_server_info(call *c)
         json_object_set_new(json, "mamba_state_bytes", json_integer((json_int_t)i->state_bytes));
         json_object_set_new(json, "mamba_track_interval", json_integer(i->state_interval));
     }
+    if (json) json_object_set_new(json, "max_sessions", json_integer(i->max_sessions));
+    if (json)
+        json_object_set_new(json, "enable_streaming_session", json_boolean(i->streaming_sessions));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));

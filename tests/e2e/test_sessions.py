@@ -47,7 +47,8 @@ def ten_turns(s, session, page, streaming, turns=10):
 
 def owned(s):
     """Every slot is free, cached, or an idle session's, whose first prompt is locked in the cache."""
-    figures = s.figures()
+    while (figures := s.figures()).get("transfers_under_way"):
+        time.sleep(0.002)
     check(not figures["num_running_reqs"] and not figures["num_queue_reqs"], figures)
     cached = figures["evictable_tokens"] + figures["protected_tokens"]
     check(figures["available_tokens"] + cached == figures["max_total_num_tokens"], figures)
@@ -59,6 +60,8 @@ def test_ten_turns_compute_what_is_new():
     for page, streaming in ((1, False), (16, False), (16, True)):
         more = ["--enable-streaming-session"] if streaming else []
         with Server(STORIES, *F32, "--max-total-tokens", 2048, "--page-size", page, *more) as s:
+            info = s.get("/server_info")
+            check(info["max_sessions"] == 256 and info["enable_streaming_session"] == streaming, info)
             session = s.ask("/open_session", {"capacity_of_str_len": 100, "streaming": streaming})
             history, last = ten_turns(s, session, page, streaming)
             figures = owned(s)
@@ -84,20 +87,25 @@ def test_ten_turns_compute_what_is_new():
 
 
 def test_pressure_drops_pages_and_blocks_nobody():
-    for more in ([], ["--enable-streaming-session"]):
-        with Server(STORIES, *F32, "--max-total-tokens", 640, "--page-size", 16, *more) as s:
-            names = [s.ask("/open_session", {"streaming": bool(more)}) for _ in range(4)]
+    """With tiers below, and pins; and with sessions that keep all they have."""
+    for streaming, more in ((False, "--enable-hierarchical-cache"), (True, "--enable-streaming-session")):
+        with Server(STORIES, *F32, "--max-total-tokens", 640, "--page-size", 16, more) as s:
+            names = [s.ask("/open_session", {"streaming": streaming}) for _ in range(3)]
             history, before = {n: [] for n in names}, {}
-            for turn in range(4):
+            for turn in range(3):
                 for i, name in enumerate(names):
-                    own = IDS[i + turn:][:60]
+                    own = IDS[i + turn:][:90]
                     answer = take_turn(s, name, own, before.get(name), out=8)
-                    alone = generate(s, history[name] + own, out=8, cache_salt=str(i))
-                    check(answer["output_ids"] == alone["output_ids"], turn, i)
+                    if turn == 2:  # not before: it takes room, too
+                        alone = generate(s, history[name] + own, out=8, cache_salt=str(i))
+                        check(answer["output_ids"] == alone["output_ids"], turn, i)
                     history[name] += own + answer["output_ids"]
                     before[name] = answer["meta_info"]["id"]
+                if turn == 1:
+                    s.ask("/pin_prefix", {"token_ids": history[names[0]]})
             figures = owned(s)
-            check(figures["evicted_tokens"] > 0 and figures["sessions_open"] == 4, figures)
+            check(figures["evicted_tokens"] > 0 and figures["sessions_open"] == 3, figures)
+            check(streaming or figures["loaded_tokens"] > 0, figures)  # a lower tier had kept some
             for name in names:
                 s.ask("/close_session", {"session_id": name})
             check(s.wait_idle()["sessions_open"] == 0)
