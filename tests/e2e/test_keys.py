@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import tempfile
 
 from radish_e2e import STORIES, Server, check, radish, run
@@ -83,6 +84,59 @@ def test_each_key_has_its_own_cache():
     file, server = with_keys("--shared-cache")
     with file, server as s:
         check(cached(s, "ann-key") == 0 and cached(s, "bob-key") == 97)
+
+
+TIMES = re.compile(r"_ns$|_age|_id$|^(id|created|e2e_latency|port|kv_populated_bytes|self_checks)$")
+TIMED_LINES = re.compile(r"seconds|cpu_|populated|self_check")
+
+
+def without_times(told):
+    if isinstance(told, dict):
+        return {name: without_times(value) for name, value in told.items() if not TIMES.search(name)}
+    return [without_times(value) for value in told] if isinstance(told, list) else told
+
+
+def what_bob_sees(secret, *args):
+    """All that bob is told, and what is logged, when ann has asked `secret` under her key and under a salt
+    of bob's own key; but for times and random names."""
+    file, server = with_keys("--log-level", "info", *args)
+    seen = []
+    with file, server as s:
+        for key, salt in (("ann-key", None), ("ann-key", None), ("bob-key", "ann's")):
+            body = {"input_ids": secret, "sampling_params": {"max_new_tokens": 4, "temperature": 0}}
+            ask(s, key, "/generate", {**body, **({"cache_salt": salt} if salt else {})})
+        probe = {"input_ids": PROMPT["prompt"], "sampling_params": {"max_new_tokens": 4, "temperature": 0}}
+        for _ in range(2):
+            for more in {}, {"cache_salt": "another"}, {"extra_key": "x"}:
+                seen.append(without_times(ask(s, "bob-key", "/generate", {**probe, **more})[1]))
+        for path in "/pin_prefix", "/unpin_prefix":
+            seen.append(ask(s, "bob-key", path, {"token_ids": PROMPT["prompt"] + [5]})[1])
+        seen.append(without_times(ask(s, "bob-key", "/generate", {**probe, "input_ids": [1, 99999]})[1]))
+        for path in "/server_info", "/model_info", "/v1/models", "/get_load":
+            seen.append((path, without_times(ask(s, "bob-key", path, method="GET")[1])))
+        lines = s.raw("GET", "/metrics", None, {"Authorization": "Bearer bob-key"})[1].decode().split("\n")
+        seen.append([line for line in lines if not TIMED_LINES.search(line)])
+    log = re.sub(r"\S+Z |[\d.]+ s, request \w+|\"\w+\"|[\d.]+ GB|[\d.]+ s\b|room for \d+", "", s.log)
+    check(not re.search("(ann|bob|carol)-key", s.log), s.log)
+    return seen, log
+
+
+def test_nobody_learns_whether_another_has_asked_the_same():
+    """Where ann asked what bob asks, and where she asked something else, bob is told the same."""
+    same, other = PROMPT["prompt"], [1] + list(range(200, 297))
+    with tempfile.TemporaryDirectory() as tmp:
+        tiers = ["--enable-hierarchical-cache", "--page-size", "16", "--max-total-tokens", "1024",
+                 "--hicache-storage-backend"]
+        for args in [], tiers:
+            (seen, log), (wanted, quiet) = (
+                what_bob_sees(secret, *args, *([f"file:{tmp}/{i}"] if args else []))
+                for i, secret in enumerate((same, other)))
+            for one, two in zip(seen, wanted):
+                check(one == two, one, two)
+            log, quiet = (re.sub(re.escape(tmp) + r"\S*", "", text) for text in (log, quiet))
+            check(log == quiet, log, quiet)
+            found = [told["meta_info"]["cached_tokens"] for told in seen[:6]]
+            check(found[:3] == [0, 0, 0] and min(found[3:]) >= 96, found)
 
 
 def test_pins_are_for_ones_own_prefixes():
