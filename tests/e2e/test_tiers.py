@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import tempfile
 
-from radish_e2e import STORIES, Server, check, radish, run, skip
+from radish_e2e import STORIES, TINY, Server, check, radish, run, skip
 from redis_e2e import Redis
 
 WORDS = "once upon a time there was a little girl who loved to play in the park with her dog ".split()
@@ -142,6 +142,60 @@ def test_thresholds_and_threads_of_the_tiers_are_options():
     lost = radish("serve", STORIES, "--enable-hierarchical-cache", "--hicache-prefetch-threshold", 9,
                   "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', want=1)[1]
     check("say it once" in lost, lost)
+
+
+AGENTS = ("{% for t in tools or [] %}{{ t.function.name }}: {{ t.function.description }}. {% endfor %}"
+          "{% for m in messages %}{{ m.role }}: {% if m.reasoning_content %}<think>{{ m.reasoning_content }}"
+          "</think>{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}"
+          "({{ c.function.arguments | tojson }})</tool_call>{% endfor %}\n{% endfor %}"
+          "{% if add_generation_prompt %}assistant: <think>{% endif %}")
+
+
+def agents_turns(s):
+    """What is said to an agent's five turns, with tools, thoughts and logprobs, greedy and drawn."""
+    tools = [{"type": "function", "function": {
+        "name": name, "description": f"It can {name} a file and says what became of it",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}}
+        for name in ("read", "write", "search")]
+    messages = [{"role": "system", "content": "You have tools."},
+                {"role": "user", "content": "What is the capital of France?"}]
+    said = []
+    for turn in range(5):
+        body = {"messages": messages, "tools": tools, "max_tokens": 10, "logprobs": True, "top_logprobs": 3,
+                "temperature": 0.8 * (turn % 2), "seed": turn, "reasoning_effort": "high",
+                "parallel_tool_calls": turn != 2}
+        whole = s.ask("/v1/chat/completions", body)
+        choice = whole["choices"][0]
+        check(choice["message"]["reasoning_content"] and not choice["message"]["content"], choice)
+        text = "".join(choice["delta"].get("reasoning_content") or "" for chunk in
+                       s.stream("/v1/chat/completions", body) for choice in chunk["choices"])
+        check(text == choice["message"]["reasoning_content"], text, choice)
+        said.append(choice)
+        settled(s)
+        messages += [{"role": "assistant", "content": "", "reasoning_content": f"so {turn}", "tool_calls": [
+            {"id": f"c{turn}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}]},
+            {"role": "tool", "tool_call_id": f"c{turn}", "content": "Paris. " * (turn + 1)}]
+    return said, whole["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_tools_and_thoughts_are_the_same_from_every_tier():
+    with tempfile.TemporaryDirectory(prefix="radish-e2e-") as tmp:
+        template = pathlib.Path(tmp) / "agents.jinja"
+        template.write_text(AGENTS)
+        args = ("--chat-template", template, "--tool-call-parser", "qwen", "--reasoning-parser", "qwen3")
+        with serve("--disable-radix-cache", *args, model=TINY) as s:
+            plain, cached = agents_turns(s)
+            check(not cached, cached)
+        for life in range(2):  # the second finds the first one's pages in the store
+            with tiers(f"{tmp}/store", *args, model=TINY) as s:
+                for turn in range(2):
+                    said, cached = agents_turns(s)
+                    check(said == plain and cached > 100, life, turn, cached)
+                    for text in prompts():  # what was cached goes to the host
+                        ask(s, text)
+                figures = s.wait_idle()
+                check(figures["loaded_tokens"] > 0 and figures["evicted_tokens"] > 0, figures)
+                check(not life or figures["fetched_tokens"] > 0, figures)
 
 
 def test_kill_9_loses_nothing_but_time():
