@@ -692,9 +692,14 @@ TEST(a_byte_that_is_no_token_never_occurs)
 TEST(every_allocation_may_fail)
 {
     static const char *const texts[] = {"(a|b)*abb|\\w+\\p{Lu}?",
-                                        "r ::= r \"+\" t | t\nt ::= \"(\" r \")\" | [a-c]{2}"};
+                                        "r ::= r \"+\" t | t\nt ::= \"(\" r \")\" | [a-c]{2}",
+                                        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": "
+                                        "\"string\", \"maxLength\": 3}, \"b\": "
+                                        "{\"oneOf\": [{\"type\": \"integer\", \"minimum\": 3}, "
+                                        "{\"$ref\": \"#\"}]}}, \"required\": [\"b\"]}"};
+    static const grammar_kind kinds[] = {GRAMMAR_REGEX, GRAMMAR_EBNF, GRAMMAR_JSON_SCHEMA};
     rig_vocab *r = malloc(sizeof *r);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         bool done = false;
         for (long n = 0; !done; n += n < 400 ? 1 : 37) {
             test_env t;
@@ -705,9 +710,7 @@ TEST(every_allocation_may_fail)
             CHECK(status == (r->v ? RAD_OK : RAD_E_NOMEM));
             if (r->v) {
                 rad_error err = {0};
-                grammar_spec spec = {.kind = i ? GRAMMAR_EBNF : GRAMMAR_REGEX,
-                                     .text = texts[i],
-                                     .len = strlen(texts[i])};
+                grammar_spec spec = {.kind = kinds[i], .text = texts[i], .len = strlen(texts[i])};
                 status = grammar_compile(r->v, &spec, NULL, &g, &err);
                 CHECKF(status == (g ? RAD_OK : RAD_E_NOMEM), "%ld: %d %s\n", n, status, err.text);
             }
@@ -715,7 +718,7 @@ TEST(every_allocation_may_fail)
             grammar_matcher *fork = m ? grammar_matcher_copy(m) : NULL;
             uint32_t bits[RIG_TOKENS / 32];
             if (fork) status = grammar_mask(fork, bits);
-            if (fork && !status) status = grammar_accept(fork, i ? '(' : 'a');
+            if (fork && !status) status = grammar_accept(fork, "a({"[i]);
             CHECK(status == RAD_OK || status == RAD_E_NOMEM);
             done = fork && !status;
             grammar_matcher_destroy(fork);

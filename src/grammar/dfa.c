@@ -12,6 +12,7 @@
 
 #include "base/mix64.h"
 #include "grammar/dfa_impl.h"
+#include "grammar/keys.h"
 
 #include <stdlib.h>
 
@@ -443,18 +444,12 @@ bool dfa_is_never(const dfa *d)
     return d->num_states == 1 && !d->accepts[0];
 }
 
-bool dfa_accepts(const dfa *d, const char *bytes, size_t len)
+uint32_t dfa_step(const dfa *d, uint32_t s, unsigned char b)
 {
-    uint32_t s = 0;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char b = (unsigned char)bytes[i];
-        uint32_t e = d->first[s], end = d->first[s + 1];
-        while (e < end && (d->edges[e].rule != NO_RULE || d->edges[e].hi < b))
-            e++;
-        if (e == end || d->edges[e].lo > b) return false;
-        s = d->edges[e].to;
-    }
-    return d->accepts[s];
+    for (uint32_t e = d->first[s]; e < d->first[s + 1]; e++)
+        if (d->edges[e].rule == NO_RULE && b <= d->edges[e].hi)
+            return b >= d->edges[e].lo ? d->edges[e].to : NO_RULE;
+    return NO_RULE;
 }
 
 nfa_frag dfa_embed(nfa *n, const dfa *d)
@@ -480,49 +475,17 @@ nfa_frag dfa_embed(nfa *n, const dfa *d)
 
 /* ---- two at once ---- */
 
-typedef struct pairs {
-    gr_mem *mem;
-    uint64_t *pair; /* by state of the product */
-    uint32_t cap_pair, count;
-    uint32_t *slots;
-    uint32_t cap_slots;
-} pairs;
-
 #define NO_STATE UINT32_MAX /* in the second place: `b` has no such text any more */
-
-static uint32_t pair_state(pairs *p, uint32_t a, uint32_t b)
-{
-    uint64_t key = (uint64_t)a << 32 | b;
-    if ((uint64_t)p->count * 2 >= p->cap_slots) {
-        uint32_t *slots = NULL, cap = 0;
-        if (!GR_GROW(p->mem, slots, cap, RAD_MAX((uint64_t)p->cap_slots * 2, 256u))) return 0;
-        for (uint32_t i = 0; i < p->count; i++) {
-            uint64_t h = mix64(p->pair[i]);
-            while (slots[h & (cap - 1)])
-                h++;
-            slots[h & (cap - 1)] = i + 1;
-        }
-        GR_DROP(p->mem, p->slots, p->cap_slots);
-        p->slots = slots;
-        p->cap_slots = cap;
-    }
-    uint64_t h = mix64(key);
-    for (uint32_t id; (id = p->slots[h & (p->cap_slots - 1)]); h++)
-        if (p->pair[id - 1] == key) return id - 1;
-    if (!GR_GROW(p->mem, p->pair, p->cap_pair, (uint64_t)p->count + 1)) return 0;
-    p->pair[p->count] = key;
-    p->slots[h & (p->cap_slots - 1)] = p->count + 1;
-    return p->count++;
-}
 
 static bool product(dfa *d, const dfa *a, const dfa *b, bool without)
 {
     gr_mem *mem = a->mem;
-    pairs p = {.mem = mem};
+    gr_keys p;
+    keys_init(&p, mem);
     dfa_begin(d, mem);
-    pair_state(&p, 0, 0);
+    keys_add(&p, 0);
     for (uint32_t i = 0; i < p.count && !mem->status; i++) {
-        uint32_t sa = (uint32_t)(p.pair[i] >> 32), sb = (uint32_t)p.pair[i];
+        uint32_t sa = (uint32_t)(p.key[i] >> 32), sb = (uint32_t)p.key[i];
         uint32_t eb = sb == NO_STATE ? 0 : b->first[sb];
         uint32_t end_b = sb == NO_STATE ? 0 : b->first[sb + 1];
         for (uint32_t ea = a->first[sa]; ea < a->first[sa + 1] && !mem->status; ea++) {
@@ -536,7 +499,8 @@ static bool product(dfa *d, const dfa *a, const dfa *b, bool without)
                                                                       : hi;
                 if (in_b || without)
                     dfa_add(d, lo, last, NO_RULE,
-                            pair_state(&p, a->edges[ea].to, in_b ? b->edges[eb].to : NO_STATE));
+                            keys_add(&p, (uint64_t)a->edges[ea].to << 32 |
+                                             (in_b ? b->edges[eb].to : NO_STATE)));
                 lo = last + 1;
                 gr_work(mem, 1);
             }
@@ -544,8 +508,7 @@ static bool product(dfa *d, const dfa *a, const dfa *b, bool without)
         bool b_accepts = sb != NO_STATE && b->accepts[sb];
         if (!mem->status) dfa_state(d, a->accepts[sa] && b_accepts != without);
     }
-    GR_DROP(mem, p.pair, p.cap_pair);
-    GR_DROP(mem, p.slots, p.cap_slots);
+    keys_fini(&p);
     return dfa_finish(d);
 }
 

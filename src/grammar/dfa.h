@@ -38,7 +38,8 @@ bool dfa_both(dfa *d, const dfa *a, const dfa *b);
 bool dfa_without(dfa *d, const dfa *a, const dfa *b);
 
 bool dfa_is_never(const dfa *d); /* it has no text */
-bool dfa_accepts(const dfa *d, const char *bytes, size_t len);
+/* Where byte `b` leads from state `s`; NO_RULE: nowhere. Without calls. */
+uint32_t dfa_step(const dfa *d, uint32_t s, unsigned char b);
 
 nfa_frag dfa_embed(nfa *n, const dfa *d);
 

@@ -14,6 +14,7 @@
  *
  * Rules may call each other and themselves, also at their beginning (link.c). */
 #include "grammar/regex.h"
+#include "grammar/schema.h"
 
 #include "base/utf8.h"
 
@@ -211,6 +212,27 @@ static bool is_word(const reader *r, const char *word)
            !(look(r, len) >= 0 && in_name(look(r, len)));
 }
 
+/* How long the braces that begin here are, with what they enclose; 0: they do not end. */
+static size_t json_length(const reader *r)
+{
+    size_t depth = 0, i = 0;
+    bool quoted = false;
+    for (int c; (c = look(r, i)) >= 0; i++) {
+        if (quoted) {
+            i += c == '\\';
+            quoted = c != '"';
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && !--depth) {
+            return i + 1;
+        }
+        if (!depth) break;
+    }
+    return 0;
+}
+
 static nfa_frag read_word(reader *r)
 {
     gr_builder *b = r->b;
@@ -243,6 +265,18 @@ static nfa_frag read_word(reader *r)
         dfa_fini(&d);
         r->i = end + 1;
         return f;
+    }
+    if (is_word(r, "%json")) {
+        uint32_t rule = 0;
+        r->i += 5;
+        skip_blanks(r);
+        size_t len = json_length(r);
+        if (!len)
+            refuse(r, RAD_E_INVAL, begin, "%json is followed by a schema in braces");
+        else
+            schema_build(b, r->text + r->i, len, &rule);
+        r->i += len;
+        return nfa_rule(&b->n, rule);
     }
     refuse(r, RAD_E_INVAL, begin, "only %token, %regex and %json begin with a %");
     return nfa_nothing(&b->n);

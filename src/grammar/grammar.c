@@ -3,10 +3,15 @@
 #include "grammar/grammar_impl.h"
 
 #include "grammar/builder.h"
+#include "grammar/schema.h"
 
 static rad_status build(gr_builder *b, const grammar_spec *spec, uint32_t *root)
 {
     switch (spec->kind) {
+    case GRAMMAR_JSON_OBJECT: *root = json_object_rule(b); return b->mem.status;
+    case GRAMMAR_JSON_VALUE: *root = json_value_rule(b); return b->mem.status;
+    case GRAMMAR_JSON_SCHEMA: return schema_build(b, spec->text, spec->len, root);
+    case GRAMMAR_CHOICE: return choice_build(b, spec->text, spec->len, root);
     case GRAMMAR_REGEX: return regex_build(b, spec->text, spec->len, root);
     case GRAMMAR_EBNF: return ebnf_build(b, spec->text, spec->len, root);
     default: break;

@@ -1,0 +1,300 @@
+/* json_rules.c - JSON itself: rules that are the same in every grammar of a vocabulary.
+ *
+ * Each is made once per grammar, when it is first asked for (in the middle of another fragment,
+ * which does it no harm), and never copied into its callers: so its states have names by which the
+ * vocabulary keeps their masks for all grammars. White space is part of the name: there are three
+ * sets. */
+#include "grammar/schema.h"
+
+enum { KNOWN_STRING = 1, KNOWN_NUMBER, KNOWN_INTEGER, KNOWN_VALUE, KNOWN_OBJECT, KNOWN_BLANKS };
+enum { MOST_BLANKS = 40 };
+
+/* The rule of this kind; *fresh: it was made now, and needs a fragment. */
+static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
+{
+    *fresh = !b->known[kind];
+    if (*fresh) {
+        uint32_t rule = builder_rule(b);
+        if (b->mem.status) return 0;
+        b->known[kind] = rule + 1;
+        b->rules[rule].apart = true;
+        bool spaced = kind >= KNOWN_VALUE;
+        b->rules[rule].shared = kind + (spaced ? 8 * (uint32_t)b->space : 0);
+    }
+    return b->known[kind] - 1;
+}
+
+static nfa_frag set_of(gr_builder *b, const char *ranges, chars_form form)
+{
+    char_set set;
+    chars_init(&set, &b->mem);
+    for (const char *r = ranges; *r; r += 2)
+        chars_add(&set, (unsigned char)r[0], (unsigned char)r[1]);
+    nfa_frag f = chars_frag(&b->n, &set, form);
+    chars_fini(&set);
+    return f;
+}
+
+static nfa_frag literal(gr_builder *b, const char *text)
+{
+    return nfa_literal(&b->n, text, strlen(text));
+}
+
+static nfa_frag then(gr_builder *b, nfa_frag a, nfa_frag next)
+{
+    return nfa_concat(&b->n, a, next);
+}
+
+/* \uXXXX: no surrogate alone. Fragments are built in order, so each part is made where it stands.
+ */
+static nfa_frag unicode_escape(gr_builder *b)
+{
+    nfa *n = &b->n;
+    nfa_frag f = literal(b, "u");
+    uint32_t hex[3], out = nfa_state(n), high = nfa_state(n);
+    for (int i = 2; i >= 0; i--)
+        hex[i] = nfa_state(n);
+    /* From hex[i], 3 - i digits are left. */
+    for (int i = 0; i < 3; i++) {
+        uint32_t to = i == 2 ? out : hex[i + 1];
+        nfa_range(n, hex[i], to, '0', '9');
+        nfa_range(n, hex[i], to, 'A', 'F');
+        nfa_range(n, hex[i], to, 'a', 'f');
+    }
+    nfa_range(n, f.out, hex[0], '0', '9');
+    nfa_range(n, f.out, hex[0], 'A', 'C');
+    nfa_range(n, f.out, hex[0], 'a', 'c');
+    nfa_range(n, f.out, hex[0], 'E', 'F');
+    nfa_range(n, f.out, hex[0], 'e', 'f');
+    for (int small = 0; small < 2; small++) {
+        unsigned d = small ? 'd' : 'D', a = small ? 'a' : 'A', e = small ? 'b' : 'B';
+        nfa_range(n, f.out, high, d, d);
+        nfa_range(n, high, hex[1], '0', '7'); /* U+D000 to U+D7FF are characters */
+        uint32_t pair[9]; /* what is left of D8..DB, two digits, \u, DC..DF, two digits */
+        for (int i = 0; i < 9; i++)
+            pair[i] = nfa_state(n);
+        nfa_range(n, high, pair[0], '8', '9');
+        nfa_range(n, high, pair[0], a, e);
+        for (int i = 0; i < 2; i++) {
+            nfa_range(n, pair[i], pair[i + 1], '0', '9');
+            nfa_range(n, pair[i], pair[i + 1], 'A', 'F');
+            nfa_range(n, pair[i], pair[i + 1], 'a', 'f');
+        }
+        nfa_range(n, pair[2], pair[3], '\\', '\\');
+        nfa_range(n, pair[3], pair[4], 'u', 'u');
+        nfa_range(n, pair[4], pair[5], 'D', 'D');
+        nfa_range(n, pair[4], pair[5], 'd', 'd');
+        nfa_range(n, pair[5], hex[1], 'C', 'F');
+        nfa_range(n, pair[5], hex[1], 'c', 'f');
+    }
+    f.out = out;
+    return f;
+}
+
+nfa_frag json_char(gr_builder *b, bool one_way)
+{
+    static const char as_is[] = {0x20, '!', '#', '[', ']', 0x7f, 0};
+    nfa *n = &b->n;
+    if (one_way) {
+        char_set any;
+        chars_init(&any, &b->mem);
+        chars_add(&any, 0, CHARS_LAST);
+        nfa_frag f = chars_frag(n, &any, CHARS_JSON);
+        chars_fini(&any);
+        return f;
+    }
+    nfa_frag plain = set_of(b, as_is, CHARS_UTF8);
+    char_set beyond;
+    chars_init(&beyond, &b->mem);
+    chars_add(&beyond, 0x80, CHARS_LAST);
+    plain = nfa_either(n, plain, chars_frag(n, &beyond, CHARS_UTF8));
+    chars_fini(&beyond);
+    nfa_frag escape = literal(b, "\\");
+    nfa_frag letters = set_of(b, "\"\"//\\\\bbffnnrrtt", CHARS_UTF8);
+    letters = nfa_either(n, letters, unicode_escape(b));
+    return nfa_either(n, plain, then(b, escape, letters));
+}
+
+uint32_t json_string_rule(gr_builder *b)
+{
+    bool fresh;
+    uint32_t rule = known(b, KNOWN_STRING, &fresh);
+    if (!fresh || b->mem.status) return rule;
+    nfa_frag f = nfa_repeat(&b->n, json_char(b, false), 0, UINT32_MAX);
+    builder_define(b, rule, then(b, f, literal(b, "\"")));
+    return rule;
+}
+
+uint32_t json_number_rule(gr_builder *b, bool integer)
+{
+    bool fresh;
+    nfa *n = &b->n;
+    uint32_t rule = known(b, integer ? KNOWN_INTEGER : KNOWN_NUMBER, &fresh);
+    if (!fresh || b->mem.status) return rule;
+    nfa_frag f = nfa_repeat(n, literal(b, "-"), 0, 1);
+    nfa_frag zero = literal(b, "0"), digits = set_of(b, "19", CHARS_UTF8);
+    digits = then(b, digits, nfa_repeat(n, set_of(b, "09", CHARS_UTF8), 0, UINT32_MAX));
+    f = then(b, f, nfa_either(n, zero, digits));
+    if (!integer) {
+        nfa_frag part = literal(b, ".");
+        part = then(b, part, nfa_repeat(n, set_of(b, "09", CHARS_UTF8), 1, UINT32_MAX));
+        f = then(b, f, nfa_repeat(n, part, 0, 1));
+        nfa_frag power = set_of(b, "EEee", CHARS_UTF8);
+        power = then(b, power, nfa_repeat(n, set_of(b, "++--", CHARS_UTF8), 0, 1));
+        power = then(b, power, nfa_repeat(n, set_of(b, "09", CHARS_UTF8), 1, UINT32_MAX));
+        f = then(b, f, nfa_repeat(n, power, 0, 1));
+    }
+    builder_define(b, rule, f);
+    return rule;
+}
+
+/* ---- marks and white space ---- */
+
+static nfa_frag blanks(gr_builder *b)
+{
+    bool fresh;
+    uint32_t rule = known(b, KNOWN_BLANKS, &fresh);
+    if (fresh && !b->mem.status) {
+        nfa_frag f = nfa_repeat(&b->n, literal(b, " "), 0, 1);
+        nfa_frag line = literal(b, "\n");
+        line = then(b, line, nfa_repeat(&b->n, set_of(b, "  \t\t", CHARS_UTF8), 0, MOST_BLANKS));
+        builder_define(b, rule, nfa_either(&b->n, f, line));
+    }
+    return nfa_rule(&b->n, rule);
+}
+
+nfa_frag json_lead(gr_builder *b)
+{
+    return b->space == GRAMMAR_SPACE_ANY ? blanks(b) : nfa_nothing(&b->n);
+}
+
+nfa_frag json_mark(gr_builder *b, json_place place, char mark)
+{
+    nfa *n = &b->n;
+    bool inner = place == JSON_COMMA || place == JSON_COLON;
+    nfa_frag f = place == JSON_OPEN ? nfa_nothing(n) : json_lead(b);
+    f = then(b, f, nfa_literal(n, &mark, 1));
+    if (inner && b->space == GRAMMAR_SPACE_ONE) return then(b, f, literal(b, " "));
+    return inner ? then(b, f, json_lead(b)) : f;
+}
+
+static nfa_frag member(gr_builder *b, uint32_t value)
+{
+    nfa_frag f = literal(b, "\"");
+    f = then(b, f, nfa_rule(&b->n, json_string_rule(b)));
+    f = then(b, f, json_mark(b, JSON_COLON, ':'));
+    return then(b, f, nfa_rule(&b->n, value));
+}
+
+/* Either nothing but the brackets, or items with commas between. */
+static nfa_frag bracketed(gr_builder *b, bool object, uint32_t value)
+{
+    nfa *n = &b->n;
+    nfa_frag f = json_mark(b, JSON_OPEN, object ? '{' : '[');
+    nfa_frag items = json_lead(b);
+    items = then(b, items, object ? member(b, value) : nfa_rule(n, value));
+    nfa_frag next = json_mark(b, JSON_COMMA, ',');
+    next = then(b, next, object ? member(b, value) : nfa_rule(n, value));
+    items = then(b, items, nfa_repeat(n, next, 0, UINT32_MAX));
+    f = then(b, f, nfa_repeat(n, items, 0, 1));
+    return then(b, f, json_mark(b, JSON_CLOSE, object ? '}' : ']'));
+}
+
+uint32_t json_value_rule(gr_builder *b)
+{
+    bool fresh;
+    nfa *n = &b->n;
+    json_string_rule(b);
+    json_number_rule(b, false);
+    uint32_t rule = known(b, KNOWN_VALUE, &fresh);
+    if (!fresh || b->mem.status) return rule;
+    nfa_frag f = literal(b, "\"");
+    f = then(b, f, nfa_rule(n, json_string_rule(b)));
+    f = nfa_either(n, f, nfa_rule(n, json_number_rule(b, false)));
+    f = nfa_either(n, f, literal(b, "true"));
+    f = nfa_either(n, f, literal(b, "false"));
+    f = nfa_either(n, f, literal(b, "null"));
+    f = nfa_either(n, f, bracketed(b, true, rule));
+    f = nfa_either(n, f, bracketed(b, false, rule));
+    builder_define(b, rule, f);
+    return rule;
+}
+
+uint32_t json_object_rule(gr_builder *b)
+{
+    bool fresh;
+    uint32_t value = json_value_rule(b);
+    uint32_t rule = known(b, KNOWN_OBJECT, &fresh);
+    if (!fresh || b->mem.status) return rule;
+    builder_define(b, rule, bracketed(b, true, value));
+    return rule;
+}
+
+/* ---- one value ---- */
+
+static uint32_t put_text(gr_builder *b, uint32_t at, const char *text, size_t len)
+{
+    nfa_frag f = nfa_literal(&b->n, text, len);
+    nfa_empty(&b->n, at, f.in);
+    return f.out;
+}
+
+static uint32_t put_string(gr_builder *b, uint32_t at, const char *text, size_t len)
+{
+    at = put_text(b, at, "\"", 1);
+    nfa_frag f = chars_literal(&b->n, text, len, CHARS_JSON);
+    nfa_empty(&b->n, at, f.in);
+    return put_text(b, f.out, "\"", 1);
+}
+
+static uint32_t put_mark(gr_builder *b, uint32_t at, json_place place, char mark)
+{
+    bool one = b->space == GRAMMAR_SPACE_ONE && (place == JSON_COMMA || place == JSON_COLON);
+    char text[2] = {mark, ' '};
+    return put_text(b, at, text, one ? 2 : 1);
+}
+
+static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
+{
+    char number[64];
+    const char *name;
+    json_t *item;
+    size_t i;
+    bool any = false;
+    if (b->mem.status) return at;
+    switch (json_typeof(value)) {
+    case JSON_NULL: return put_text(b, at, "null", 4);
+    case JSON_TRUE: return put_text(b, at, "true", 4);
+    case JSON_FALSE: return put_text(b, at, "false", 5);
+    case JSON_INTEGER:
+    case JSON_REAL: return put_text(b, at, number, number_text(value, number));
+    case JSON_STRING: return put_string(b, at, json_string_value(value), json_string_length(value));
+    case JSON_ARRAY:
+        at = put_mark(b, at, JSON_OPEN, '[');
+        json_array_foreach((json_t *)value, i, item)
+        {
+            if (i) at = put_mark(b, at, JSON_COMMA, ',');
+            at = put_value(b, at, item);
+        }
+        return put_mark(b, at, JSON_CLOSE, ']');
+    case JSON_OBJECT:
+        at = put_mark(b, at, JSON_OPEN, '{');
+        json_object_foreach((json_t *)value, name, item)
+        {
+            if (any) at = put_mark(b, at, JSON_COMMA, ',');
+            any = true;
+            at = put_string(b, at, name, strlen(name));
+            at = put_mark(b, at, JSON_COLON, ':');
+            at = put_value(b, at, item);
+        }
+        return put_mark(b, at, JSON_CLOSE, '}');
+    }
+    return at;
+}
+
+nfa_frag json_literal(gr_builder *b, const json_t *value)
+{
+    nfa_frag f = nfa_nothing(&b->n);
+    f.out = put_value(b, f.out, value);
+    return f;
+}

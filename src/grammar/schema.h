@@ -1,0 +1,127 @@
+/* schema.h - JSON Schemas as rules.
+ *
+ * Served: type (one or a list), properties, required, additionalProperties, minProperties,
+ * maxProperties; prefixItems, items, additionalItems, minItems, maxItems; minLength, maxLength,
+ * pattern, format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; enum, const;
+ * anyOf, allOf, oneOf where no two branches have a value in common; $ref to # and #/..., $defs,
+ * definitions; true and false. Annotations are passed over. Whatever else a schema has is refused
+ * by its name.
+ *
+ * How an answer is written:
+ *   - properties come in the order of the schema, those in `required` alone behind them, others
+ * last
+ *   - white space is one of grammar_space's forms
+ *   - names of others may come twice; minProperties is served where it cannot matter
+ *   - integers have no point; numbers with bounds or multipleOf no exponent, and with multipleOf no
+ *     more digits behind the point than it has
+ *   - characters of names, of enum and const, and of strings with pattern or format are written in
+ * one way (chars.h); other strings may have any escapes
+ *   - what format demands is a regular expression of schema_format.c: basics, no calendar beyond it
+ *
+ * Private to this room. */
+#ifndef GRAMMAR_SCHEMA_H
+#define GRAMMAR_SCHEMA_H
+
+#include "grammar/builder.h"
+#include "grammar/chars.h"
+#include "grammar/keys.h"
+
+#include <jansson.h>
+
+enum {
+    SCHEMA_MOST_LENGTH = 100000, /* of minLength, maxLength, minItems, maxItems */
+    SCHEMA_MOST_BRANCHES = 4096, /* combinations of anyOf and oneOf in one place */
+    SCHEMA_MOST_SET = 256        /* schemas that hold at once in one place */
+};
+
+/* What a value must satisfy at once: schemas (objects), each once, in the
+ * document's order. */
+typedef struct schema_goal {
+    uint32_t first, count; /* in compiler.members */
+    uint32_t rule;
+    bool never;    /* one of them is false */
+    uint8_t empty; /* 0: not looked at, 1: being looked at, 2: has values, 3: has none */
+} schema_goal;
+
+typedef struct schema_pattern {
+    const json_t *text;
+    dfa d;
+} schema_pattern;
+
+typedef struct schema_compiler {
+    gr_builder *b;
+    json_t *root;
+    const json_t **members;
+    uint32_t num_members, cap_members;
+    schema_goal *goals;
+    uint32_t num_goals, cap_goals;
+    uint32_t *by_hash; /* goal + 1 */
+    uint32_t cap_by_hash;
+    schema_pattern *patterns;
+    uint32_t num_patterns, cap_patterns;
+    gr_keys pattern_of, checked; /* by address */
+    const json_t *candidates;    /* an enum whose own values are looked at: they are in it */
+    const json_t *undecided[64]; /* schemas whose oneOf is being looked at */
+    uint32_t num_undecided;
+    dfa any_name; /* of all strings, written in one way */
+    bool has_any_name;
+    unsigned depth;
+} schema_compiler;
+
+/* Schemas that hold at once: what expanding a goal works on. */
+typedef struct schema_set {
+    const json_t *at[SCHEMA_MOST_SET];
+    uint32_t count;
+} schema_set;
+
+/* A decimal number: digits before and behind the point, no zeros that say nothing. */
+enum { DECIMAL_DIGITS = 340 };
+typedef struct decimal {
+    bool negative;
+    uint16_t num_whole, num_part;
+    char whole[DECIMAL_DIGITS], part[DECIMAL_DIGITS]; /* '0'.. */
+} decimal;
+
+bool decimal_of(const json_t *number, decimal *out); /* false: too many digits */
+int decimal_compare(const decimal *a, const decimal *b);
+/* The number as JSON writes it, shortest form. Returns its length. */
+size_t number_text(const json_t *number, char out[64]);
+
+typedef struct number_bounds {
+    bool integer, has_low, has_high, low_open, high_open, has_step;
+    decimal low, high, step;
+} number_bounds;
+
+/* All numbers within the bounds, without exponents. False: mem.status. */
+bool number_dfa(gr_builder *b, const number_bounds *bounds, dfa *d);
+
+/* The expression of a format, which the whole string matches; NULL: none has this name. */
+const char *format_expression(const char *name);
+
+/* Whether every keyword of the document is served, each schema and all below it. */
+bool schema_check(schema_compiler *c, const json_t *schema);
+const json_t *schema_resolve(schema_compiler *c,
+                             const json_t *schema); /* its $ref; NULL: refused */
+
+/* Whether `value` satisfies `schema`: for enum and const beside other keywords. */
+bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value);
+const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format);
+
+/* ---- values without a schema: json_rules.c ---- */
+
+uint32_t
+json_string_rule(gr_builder *b); /* what is behind the opening quote, with the closing one */
+uint32_t json_number_rule(gr_builder *b, bool integer);
+uint32_t json_value_rule(gr_builder *b);
+uint32_t json_object_rule(gr_builder *b);
+nfa_frag json_char(gr_builder *b, bool one_way); /* one character of a string */
+nfa_frag json_literal(gr_builder *b, const json_t *value);
+typedef enum json_place { JSON_OPEN, JSON_CLOSE, JSON_COMMA, JSON_COLON } json_place;
+/* A bracket, comma or colon with its white space; that before the first item is json_lead's. */
+nfa_frag json_mark(gr_builder *b, json_place place, char mark);
+nfa_frag json_lead(gr_builder *b);
+
+rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
+rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
+
+#endif

@@ -1,0 +1,560 @@
+/* schema_check.c - what a schema may say, and whether a value satisfies it.
+ *
+ * Every keyword of a document is looked up before any rule is made: one that is not served is
+ * refused by its name and place, whatever the rest says. Values are checked where enum or const
+ * stand beside other keywords: those that do not fit are no values of the schema. */
+#include "grammar/schema.h"
+
+#include "base/utf8.h"
+
+#include <stdio.h>
+
+enum { MOST_DEPTH = 200 };
+
+typedef enum takes {
+    TAKES_ANYTHING, /* an annotation, or looked at elsewhere */
+    TAKES_SCHEMA,
+    TAKES_SCHEMAS,        /* a list */
+    TAKES_SCHEMA_OR_LIST, /* items of older drafts */
+    TAKES_NAMED_SCHEMAS,  /* an object */
+    TAKES_NUMBER,
+    TAKES_COUNT,
+    TAKES_TEXT,
+    TAKES_NAMES, /* a list of strings */
+    TAKES_LIST,
+    TAKES_TYPES,
+    TAKES_FALSE /* served where it says false, which is nothing */
+} takes;
+
+static const struct {
+    const char *name;
+    takes takes;
+} keywords[] = {
+    {"$comment", TAKES_ANYTHING},
+    {"$defs", TAKES_NAMED_SCHEMAS},
+    {"$ref", TAKES_TEXT},
+    {"$schema", TAKES_ANYTHING},
+    {"additionalItems", TAKES_SCHEMA},
+    {"additionalProperties", TAKES_SCHEMA},
+    {"allOf", TAKES_SCHEMAS},
+    {"anyOf", TAKES_SCHEMAS},
+    {"const", TAKES_ANYTHING},
+    {"default", TAKES_ANYTHING},
+    {"definitions", TAKES_NAMED_SCHEMAS},
+    {"deprecated", TAKES_ANYTHING},
+    {"description", TAKES_ANYTHING},
+    {"enum", TAKES_LIST},
+    {"example", TAKES_ANYTHING},
+    {"examples", TAKES_ANYTHING},
+    {"exclusiveMaximum", TAKES_NUMBER},
+    {"exclusiveMinimum", TAKES_NUMBER},
+    {"format", TAKES_TEXT},
+    {"items", TAKES_SCHEMA_OR_LIST},
+    {"maxItems", TAKES_COUNT},
+    {"maxLength", TAKES_COUNT},
+    {"maxProperties", TAKES_COUNT},
+    {"maximum", TAKES_NUMBER},
+    {"minItems", TAKES_COUNT},
+    {"minLength", TAKES_COUNT},
+    {"minProperties", TAKES_COUNT},
+    {"minimum", TAKES_NUMBER},
+    {"multipleOf", TAKES_NUMBER},
+    {"oneOf", TAKES_SCHEMAS},
+    {"pattern", TAKES_TEXT},
+    {"prefixItems", TAKES_SCHEMAS},
+    {"properties", TAKES_NAMED_SCHEMAS},
+    {"readOnly", TAKES_ANYTHING},
+    {"required", TAKES_NAMES},
+    {"title", TAKES_ANYTHING},
+    {"type", TAKES_TYPES},
+    {"uniqueItems", TAKES_FALSE},
+    {"writeOnly", TAKES_ANYTHING},
+};
+
+static const char *const unchecked_formats[] = {"int32", "int64", "float", "double", "password"};
+
+/* ---- the document ---- */
+
+typedef struct checker {
+    schema_compiler *c;
+    char path[160];
+    size_t len;
+    unsigned depth;
+} checker;
+
+static bool refuse(checker *k, rad_status status, const char *keyword, const char *what)
+{
+    gr_fail(&k->c->b->mem, status, "%s: \"%.80s\" %s", k->len ? k->path : "#", keyword, what);
+    return false;
+}
+
+static size_t enter(checker *k, const char *name, size_t index)
+{
+    size_t before = k->len;
+    char number[24];
+    if (!name) {
+        snprintf(number, sizeof number, "%zu", index);
+        name = number;
+    }
+    size_t len = strlen(name);
+    if (!k->len) k->path[k->len++] = '#';
+    if (k->len + len + 2 < sizeof k->path) {
+        k->path[k->len++] = '/';
+        memcpy(k->path + k->len, name, len);
+        k->len += len;
+    }
+    k->path[k->len] = 0;
+    return before;
+}
+
+static void leave(checker *k, size_t before)
+{
+    k->len = before;
+    k->path[before] = 0;
+}
+
+static bool check_schema(checker *k, const json_t *schema);
+
+static bool check_below(checker *k, const char *name, size_t index, const json_t *schema)
+{
+    size_t before = enter(k, name, index);
+    bool ok = check_schema(k, schema);
+    leave(k, before);
+    return ok;
+}
+
+static bool check_list(checker *k, const char *keyword, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(value) || !json_array_size(value))
+        return refuse(k, RAD_E_INVAL, keyword, "is no list of schemas");
+    size_t before = enter(k, keyword, 0);
+    json_array_foreach((json_t *)value, i, item)
+    {
+        if (!check_below(k, NULL, i, item)) return false;
+    }
+    leave(k, before);
+    return true;
+}
+
+static bool check_type(checker *k, const json_t *value)
+{
+    static const char *const types[] = {"null",   "boolean", "integer", "number",
+                                        "string", "array",   "object"};
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    if (!n) return refuse(k, RAD_E_INVAL, "type", "has no type");
+    for (size_t i = 0; i < n; i++) {
+        const char *name =
+            json_string_value(json_is_array(value) ? json_array_get(value, i) : value);
+        bool known = false;
+        for (size_t t = 0; name && t < RAD_COUNT(types); t++)
+            known |= strcmp(name, types[t]) == 0;
+        if (!known) return refuse(k, RAD_E_INVAL, "type", "is not a type that JSON has");
+    }
+    return true;
+}
+
+static bool check_number(checker *k, const char *keyword, const json_t *value)
+{
+    decimal d;
+    if (!json_is_number(value)) return refuse(k, RAD_E_INVAL, keyword, "is no number");
+    if (!decimal_of(value, &d)) return refuse(k, RAD_E_LIMIT, keyword, "has too many digits");
+    if (strcmp(keyword, "multipleOf") == 0 && (d.negative || (d.whole[0] == '0' && !d.num_part)))
+        return refuse(k, RAD_E_INVAL, keyword, "is not above zero");
+    return true;
+}
+
+static bool check_count(checker *k, const char *keyword, const json_t *value)
+{
+    double n = json_number_value(value);
+    if (!json_is_number(value) || n < 0 || n != (double)(json_int_t)RAD_MIN(n, 1e15))
+        return refuse(k, RAD_E_INVAL, keyword, "is no count");
+    bool most = strncmp(keyword, "max", 3) == 0;
+    if (n > SCHEMA_MOST_LENGTH && !most)
+        return refuse(k, RAD_E_LIMIT, keyword, "is more than is served");
+    return true;
+}
+
+static bool check_text(checker *k, const char *keyword, const json_t *value)
+{
+    if (!json_is_string(value)) return refuse(k, RAD_E_INVAL, keyword, "is no text");
+    if (strcmp(keyword, "format") != 0) return true;
+    const char *name = json_string_value(value);
+    bool known = format_expression(name) != NULL;
+    for (size_t i = 0; i < RAD_COUNT(unchecked_formats); i++)
+        known |= strcmp(name, unchecked_formats[i]) == 0;
+    if (!known) return refuse(k, RAD_E_UNSUPPORTED, name, "is a format that is not served");
+    return true;
+}
+
+static bool check_names(checker *k, const char *keyword, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(value)) return refuse(k, RAD_E_INVAL, keyword, "is no list of names");
+    json_array_foreach((json_t *)value, i, item)
+    {
+        if (!json_is_string(item)) return refuse(k, RAD_E_INVAL, keyword, "is no list of names");
+    }
+    return true;
+}
+
+static bool check_keyword(checker *k, const char *keyword, takes kind, const json_t *value)
+{
+    const char *name;
+    json_t *item;
+    switch (kind) {
+    case TAKES_ANYTHING: return true;
+    case TAKES_SCHEMA: return check_below(k, keyword, 0, value);
+    case TAKES_SCHEMAS: return check_list(k, keyword, value);
+    case TAKES_SCHEMA_OR_LIST:
+        return json_is_array(value) ? check_list(k, keyword, value)
+                                    : check_below(k, keyword, 0, value);
+    case TAKES_NAMED_SCHEMAS: {
+        if (!json_is_object(value)) return refuse(k, RAD_E_INVAL, keyword, "has no names");
+        size_t before = enter(k, keyword, 0);
+        json_object_foreach((json_t *)value, name, item)
+        {
+            if (!check_below(k, name, 0, item)) return false;
+        }
+        leave(k, before);
+        return true;
+    }
+    case TAKES_NUMBER: return check_number(k, keyword, value);
+    case TAKES_COUNT: return check_count(k, keyword, value);
+    case TAKES_TEXT: return check_text(k, keyword, value);
+    case TAKES_NAMES: return check_names(k, keyword, value);
+    case TAKES_LIST:
+        return (json_is_array(value) && json_array_size(value)) ||
+               refuse(k, RAD_E_INVAL, keyword, "is no list with values");
+    case TAKES_TYPES: return check_type(k, value);
+    case TAKES_FALSE:
+        return json_is_false(value) || refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
+    }
+    return true;
+}
+
+static bool check_schema(checker *k, const json_t *schema)
+{
+    const char *keyword;
+    json_t *value;
+    gr_mem *mem = &k->c->b->mem;
+    if (json_is_boolean(schema)) return true;
+    if (!json_is_object(schema)) {
+        gr_fail(mem, RAD_E_INVAL, "%s: this is no schema", k->len ? k->path : "#");
+        return false;
+    }
+    if (keys_find(&k->c->checked, (uintptr_t)schema) != NO_KEY) return true;
+    keys_add(&k->c->checked, (uintptr_t)schema);
+    if (++k->depth > MOST_DEPTH) {
+        gr_fail(mem, RAD_E_LIMIT, "%s: schemas are nested too deep", k->path);
+        return false;
+    }
+    json_object_foreach((json_t *)schema, keyword, value)
+    {
+        size_t at = 0;
+        gr_work(mem, 1);
+        if (keyword[0] == 'x' && keyword[1] == '-') continue;
+        while (at < RAD_COUNT(keywords) && strcmp(keyword, keywords[at].name) != 0)
+            at++;
+        if (at == RAD_COUNT(keywords))
+            return refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
+        if (mem->status || !check_keyword(k, keyword, keywords[at].takes, value)) return false;
+    }
+    k->depth--;
+    return !mem->status;
+}
+
+bool schema_check(schema_compiler *c, const json_t *schema)
+{
+    checker k = {.c = c};
+    return check_schema(&k, schema);
+}
+
+/* ---- $ref ---- */
+
+/* The next part of a JSON pointer, with ~0, ~1 and %XX undone. False: it is too long. */
+static bool pointer_part(const char **at, char part[256])
+{
+    size_t n = 0;
+    const char *c = *at;
+    for (; *c && *c != '/'; c++) {
+        unsigned byte = (unsigned char)*c, used = 0;
+        char hex[3] = {0};
+        if (*c == '~' && (c[1] == '0' || c[1] == '1')) {
+            byte = *++c == '0' ? '~' : '/';
+        } else if (*c == '%' && c[1] && c[2]) {
+            memcpy(hex, c + 1, 2);
+            if (sscanf(hex, "%2x", &used) == 1) {
+                byte = used;
+                c += 2;
+            }
+        }
+        if (n == 255) return false;
+        part[n++] = (char)byte;
+    }
+    part[n] = 0;
+    *at = *c ? c + 1 : c;
+    return true;
+}
+
+const json_t *schema_resolve(schema_compiler *c, const json_t *schema)
+{
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *at = c->root;
+    gr_mem *mem = &c->b->mem;
+    gr_work(mem, 1);
+    if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
+        gr_fail(mem, RAD_E_UNSUPPORTED, "\"$ref\": %.100s: only # and #/... are served", ref);
+        return NULL;
+    }
+    const char *rest = ref[1] ? ref + 2 : ref + 1;
+    for (bool more = ref[1]; more && at;) {
+        char part[256];
+        more = strchr(rest, '/') != NULL;
+        if (!pointer_part(&rest, part)) at = NULL;
+        if (json_is_array(at)) {
+            char *end;
+            unsigned long i = strtoul(part, &end, 10);
+            at = *part && !*end ? json_array_get(at, i) : NULL;
+        } else {
+            at = json_object_get(at, part);
+        }
+    }
+    if (!at)
+        gr_fail(mem, RAD_E_INVAL, "\"$ref\": there is no %.100s", ref);
+    else if (!schema_check(c, at))
+        at = NULL;
+    return at;
+}
+
+/* ---- values ---- */
+
+static bool is_multiple(const decimal *x, const decimal *step)
+{
+    uint64_t p = 0, rest = 0;
+    for (unsigned i = 0; i < step->num_whole; i++)
+        p = RAD_MIN(p * 10 + (uint64_t)(step->whole[i] - '0'), (uint64_t)1 << 50);
+    for (unsigned i = 0; i < step->num_part; i++)
+        p = RAD_MIN(p * 10 + (uint64_t)(step->part[i] - '0'), (uint64_t)1 << 50);
+    if (!p || x->num_part > step->num_part) return false;
+    for (unsigned i = 0; i < x->num_whole; i++)
+        rest = (rest * 10 + (uint64_t)(x->whole[i] - '0')) % p;
+    for (unsigned i = 0; i < step->num_part; i++)
+        rest = (rest * 10 + (i < x->num_part ? (uint64_t)(x->part[i] - '0') : 0)) % p;
+    return !rest;
+}
+
+static bool allows_number(const json_t *schema, const json_t *value)
+{
+    static const struct {
+        const char *name;
+        bool low, high, equal;
+    } bounds[] = {{"minimum", true, false, true},
+                  {"maximum", false, true, true},
+                  {"exclusiveMinimum", true, false, false},
+                  {"exclusiveMaximum", false, true, false}};
+    decimal x, bound;
+    if (!decimal_of(value, &x)) return false;
+    for (size_t i = 0; i < RAD_COUNT(bounds); i++) {
+        const json_t *at = json_object_get(schema, bounds[i].name);
+        if (!at || !decimal_of(at, &bound)) continue;
+        int order = decimal_compare(&x, &bound);
+        if ((order < 0 && bounds[i].low) || (order > 0 && bounds[i].high) ||
+            (!order && !bounds[i].equal))
+            return false;
+    }
+    const json_t *step = json_object_get(schema, "multipleOf");
+    return !step || !decimal_of(step, &bound) || is_multiple(&x, &bound);
+}
+
+static bool fits(const json_t *schema, const char *least, const char *most, size_t count)
+{
+    const json_t *min = json_object_get(schema, least), *max = json_object_get(schema, most);
+    return (!min || (double)count >= json_number_value(min)) &&
+           (!max || (double)count <= json_number_value(max));
+}
+
+static bool matches(const dfa *d, const char *text, size_t len)
+{
+    uint32_t s = 0;
+    for (size_t i = 0; i < len && s != NO_RULE;) {
+        unsigned char bytes[8];
+        utf8_char c = utf8_next((const unsigned char *)text + i, len - i);
+        uint32_t n = chars_bytes(c.code, CHARS_JSON, bytes);
+        for (uint32_t k = 0; k < n && s != NO_RULE; k++)
+            s = dfa_step(d, s, bytes[k]);
+        i += c.len;
+    }
+    return s != NO_RULE && d->accepts[s];
+}
+
+static bool allows_string(schema_compiler *c, const json_t *schema, const json_t *value)
+{
+    static const char *const keys[] = {"pattern", "format"};
+    const char *text = json_string_value(value);
+    size_t len = json_string_length(value), count = 0;
+    for (size_t i = 0; i < len; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    if (!fits(schema, "minLength", "maxLength", count)) return false;
+    for (int i = 0; i < 2; i++) {
+        const json_t *at = json_object_get(schema, keys[i]);
+        if (!at || (i && !format_expression(json_string_value(at)))) continue;
+        const dfa *d = schema_pattern_dfa(c, at, i == 1);
+        gr_work(&c->b->mem, len);
+        if (!d || !matches(d, text, len)) return false;
+    }
+    return true;
+}
+
+static bool allows_array(schema_compiler *c, const json_t *schema, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    const json_t *items = json_object_get(schema, "items");
+    const json_t *prefix = json_object_get(schema, "prefixItems");
+    const json_t *rest = items;
+    if (!fits(schema, "minItems", "maxItems", json_array_size(value))) return false;
+    if (json_is_array(items)) {
+        prefix = items;
+        rest = json_object_get(schema, "additionalItems");
+    }
+    json_array_foreach((json_t *)value, i, item)
+    {
+        const json_t *at = i < json_array_size(prefix) ? json_array_get(prefix, i) : rest;
+        if (at && !schema_allows(c, at, item)) return false;
+    }
+    return true;
+}
+
+static bool allows_object(schema_compiler *c, const json_t *schema, const json_t *value)
+{
+    size_t i;
+    const char *name;
+    json_t *item;
+    const json_t *required = json_object_get(schema, "required");
+    const json_t *properties = json_object_get(schema, "properties");
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    if (!fits(schema, "minProperties", "maxProperties", json_object_size(value))) return false;
+    json_array_foreach((json_t *)required, i, item)
+    {
+        if (!json_object_get(value, json_string_value(item))) return false;
+    }
+    json_object_foreach((json_t *)value, name, item)
+    {
+        const json_t *at = json_object_get(properties, name);
+        if (!at) at = others;
+        if (at && !schema_allows(c, at, item)) return false;
+    }
+    return true;
+}
+
+static bool is_type(const char *type, const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_NULL: return strcmp(type, "null") == 0;
+    case JSON_TRUE:
+    case JSON_FALSE: return strcmp(type, "boolean") == 0;
+    case JSON_STRING: return strcmp(type, "string") == 0;
+    case JSON_ARRAY: return strcmp(type, "array") == 0;
+    case JSON_OBJECT: return strcmp(type, "object") == 0;
+    case JSON_INTEGER: return strcmp(type, "integer") == 0 || strcmp(type, "number") == 0;
+    case JSON_REAL: break;
+    }
+    decimal d; /* 1.0 is an integer */
+    return strcmp(type, "number") == 0 ||
+           (strcmp(type, "integer") == 0 && decimal_of(value, &d) && !d.num_part);
+}
+
+static bool allows_type(const json_t *type, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    if (!type) return true;
+    if (json_is_string(type)) return is_type(json_string_value(type), value);
+    json_array_foreach((json_t *)type, i, item)
+    {
+        if (is_type(json_string_value(item), value)) return true;
+    }
+    return false;
+}
+
+/* Equal as JSON Schema has it: 1 is 1.0. */
+static bool equal(const json_t *a, const json_t *b)
+{
+    size_t i;
+    const char *name;
+    json_t *item;
+    decimal x, y;
+    if (json_is_number(a) && json_is_number(b))
+        return decimal_of(a, &x) && decimal_of(b, &y) && !decimal_compare(&x, &y);
+    if (json_typeof(a) != json_typeof(b)) return false;
+    if (json_is_array(a)) {
+        if (json_array_size(a) != json_array_size(b)) return false;
+        json_array_foreach((json_t *)a, i, item)
+        {
+            if (!equal(item, json_array_get(b, i))) return false;
+        }
+        return true;
+    }
+    if (json_is_object(a)) {
+        if (json_object_size(a) != json_object_size(b)) return false;
+        json_object_foreach((json_t *)a, name, item)
+        {
+            const json_t *other = json_object_get(b, name);
+            if (!other || !equal(item, other)) return false;
+        }
+        return true;
+    }
+    return json_equal(a, b);
+}
+
+static bool allows_branches(schema_compiler *c, const json_t *schema, const json_t *value)
+{
+    static const char *const keys[] = {"allOf", "anyOf", "oneOf"};
+    for (int k = 0; k < 3; k++) {
+        const json_t *list = json_object_get(schema, keys[k]);
+        size_t fit = 0, n = json_array_size(list);
+        for (size_t i = 0; i < n; i++)
+            fit += schema_allows(c, json_array_get(list, i), value);
+        if (list && (k == 0 ? fit != n : k == 1 ? !fit : fit != 1)) return false;
+    }
+    return true;
+}
+
+bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value)
+{
+    size_t i;
+    json_t *item;
+    gr_mem *mem = &c->b->mem;
+    if (!json_is_object(schema)) return json_is_true(schema);
+    if (!gr_work(mem, 4)) return false;
+    if (c->depth > MOST_DEPTH) {
+        gr_fail(mem, RAD_E_LIMIT, "schemas lead to each other too deep");
+        return false;
+    }
+    c->depth++;
+    bool ok = allows_type(json_object_get(schema, "type"), value);
+    const json_t *one = json_object_get(schema, "const"), *some = json_object_get(schema, "enum");
+    if (ok && one) ok = equal(one, value);
+    if (ok && some && some != c->candidates) {
+        ok = false;
+        gr_work(mem, json_array_size(some));
+        json_array_foreach((json_t *)some, i, item)
+        {
+            if ((ok = equal(item, value))) break;
+        }
+    }
+    if (ok && json_is_number(value)) ok = allows_number(schema, value);
+    if (ok && json_is_string(value)) ok = allows_string(c, schema, value);
+    if (ok && json_is_array(value)) ok = allows_array(c, schema, value);
+    if (ok && json_is_object(value)) ok = allows_object(c, schema, value);
+    if (ok && json_object_get(schema, "$ref")) {
+        const json_t *target = schema_resolve(c, schema);
+        ok = target && schema_allows(c, target, value);
+    }
+    ok = ok && allows_branches(c, schema, value);
+    c->depth--;
+    return ok && !mem->status;
+}

@@ -1,0 +1,316 @@
+"""Schemas for test_grammar.py, each with values of which some satisfy it and some do not: which, says an
+independent validator.
+
+A value is written with its properties in the order in which they stand here, so where a schema has
+several they stand in the schema's. REFUSED are schemas that are not served, with words of the answer."""
+
+SCALARS = [None, True, False, 0, 1, -1, 7, 1.5, -0.25, "", "a", "abc", "é", "\n", '"', [], [1], ["a"], {}, {"a": 1}]
+TEXTS = ["", "a", "ab", "abc", "abcd", "abcde", "éé", "日本語", "a b", "A", "1", "12", "x1", '"q"', "\\", "\t", "\x01",
+         "\U0001F600", "aaaaaaaaaaaaaaaaaaaa"]
+WHOLES = [0, 1, -1, 2, 3, 5, 7, 9, 10, 11, 12, 42, 99, 100, 101, 105, 120, 127, 128, 199, 200, 255, 256, 999, 1000, 1001,
+          -5, -9, -10, -11, -42, -99, -100, -101, -128, -1000, 123456789, -123456789, 2**53, 10**15]
+PARTS = [0.5, -0.5, 0.1, 0.25, 0.75, 1.5, -1.5, 2.5, 3.14, 9.99, 10.01, 99.5, 99.99, 100.5, 0.01, -0.01, 0.05, 0.123456, 1e-3]
+
+
+def obj(properties, required=(), **more):
+    return {"type": "object", "properties": properties, "required": list(required),
+            "additionalProperties": False, **more}
+
+
+CASES = []
+
+
+def case(schema, *values):
+    CASES.append((schema, values))
+
+
+# ---- types ----
+for kind in ("null", "boolean", "integer", "number", "string", "array", "object"):
+    case({"type": kind}, *SCALARS)
+case({"type": ["string", "null"]}, *SCALARS)
+case({"type": ["integer", "boolean"]}, *SCALARS)
+case({"type": ["array", "object"]}, *SCALARS)
+case({"type": ["number", "string", "null"]}, *SCALARS)
+case({}, *SCALARS)
+case(True, *SCALARS)
+case({"title": "anything", "description": "x", "default": 1, "examples": [2], "$comment": "no", "x-own": {}}, *SCALARS)
+case({"type": "string", "readOnly": True, "deprecated": False, "$schema": "https://json-schema.org/draft/2020-12/schema"},
+     *SCALARS)
+
+# ---- enum and const ----
+case({"enum": ["red", "green", "blue"]}, "red", "blue", "re", "redd", "", 1, None)
+case({"enum": [1, "1", None, True, 1.5, [1, 2], {"a": [], "b": {}}]}, 1, "1", None, True, 1.5, [1, 2], {"a": [], "b": {}},
+     2, False, "2", [1], {"a": []}, {})
+case({"enum": ["é", "日本", "\n", '"', "\\", "\x01", "/"]}, "é", "日本", "\n", '"', "\\", "\x01", "/", "e", "n", "")
+case({"enum": ["a"]}, "a", "b")
+case({"const": 5}, 5, 6, "5")
+case({"const": "x y"}, "x y", "xy")
+case({"const": None}, *SCALARS)
+case({"const": {"k": [1, {"z": None}]}}, {"k": [1, {"z": None}]}, {"k": [1]}, {})
+case({"const": False}, *SCALARS)
+case({"const": []}, [], [1], {})
+case({"type": "string", "enum": ["a", 1, None, "b"]}, "a", "b", 1, None)
+case({"type": ["integer", "null"], "enum": ["a", 1, None, 1.5]}, "a", 1, None, 1.5)
+case({"enum": [1, 2, 3, 4, 5], "minimum": 3}, 1, 2, 3, 4, 5)
+case({"enum": ["a", "bb", "ccc"], "maxLength": 2}, "a", "bb", "ccc")
+case({"enum": ["a", "bb", "cb"], "pattern": "b$"}, "a", "bb", "cb")
+case({"enum": [[1], [1, 2], [], "x"], "minItems": 1, "type": "array"}, [1], [1, 2], [], "x")
+case({"enum": [{"a": 1}, {"b": 1}], "required": ["a"]}, {"a": 1}, {"b": 1})
+case({"enum": [10, 15, 20, 2.5], "multipleOf": 5}, 10, 15, 20, 2.5)
+case({"const": 3, "type": "integer"}, 3, 4)
+case({"enum": ["x" * 50, "x" * 51]}, "x" * 50, "x" * 51, "x" * 49, "x" * 52)
+case({"enum": [f"item-{i}" for i in range(300)]}, "item-0", "item-299", "item-300", "item-", "item-17")
+case({"enum": list(range(-20, 200, 3))}, *WHOLES)
+
+# ---- strings ----
+for least, most in ((0, 0), (0, 1), (0, 3), (1, 1), (2, 4), (3, 20), (5, 5), (1, 300)):
+    case({"type": "string", "minLength": least, "maxLength": most}, *TEXTS)
+for least in (1, 2, 3):
+    case({"type": "string", "minLength": least}, *TEXTS)
+for most in (0, 2, 64):
+    case({"type": "string", "maxLength": most}, *TEXTS)
+for pattern in ("^a", "b", "c$", "^abc$", "^[a-c]*$", "^[A-Z]", "[0-9]", "^\\d{1,2}$", "^.{2,3}$", "^$", "^(a|ab)c?$", "a.c",
+                "\\S", "^\\w+$", "[^a-z]", "^[^\"]*$", "é", "^é+$", "^[\\u3040-\\u9fff]+$", "^\\u65e5", "b|^$", "(ab){1,}",
+                "^(?:x|y)\\d", "\\\\", "\\t", "^[\\x00-\\x1f]$", "a*", "^\\S+ \\S+$", "^(a+)+$", "[\"\\\\]", "^[^a]"):
+    case({"type": "string", "pattern": pattern}, *TEXTS)
+case({"type": "string", "pattern": "^[a-c]+$", "minLength": 2, "maxLength": 4}, *TEXTS)
+case({"type": "string", "pattern": "a", "maxLength": 3}, *TEXTS)
+case({"pattern": "^a"}, *SCALARS)
+case({"maxLength": 1}, *SCALARS)
+DATES = ["2024-02-29", "2023-02-29", "2024-02-30", "1900-02-28", "2000-02-29", "2024-04-31", "2024-13-01", "2024-1-1",
+         "2024-12-31", "24-01-01", "", "2024-00-10", "1999-06-30"]
+TIMES = ["00:00:00Z", "23:59:59+02:00", "24:00:00Z", "12:60:00Z", "12:30:15.123Z", "12:30:15-23:59", "12:30", "x"]
+case({"type": "string", "format": "date"}, *DATES)
+case({"type": "string", "format": "time"}, *TIMES)
+case({"type": "string", "format": "date-time"}, "2024-02-29T12:00:00Z", "2023-02-29T12:00:00Z", "2024-01-01 12:00:00Z",
+     "2024-01-01T12:00:00+01:00", "2024-01-01T12:00:00", "2024-01-01T25:00:00Z", "2024-01-01T23:59:59.5-08:00")
+case({"type": "string", "format": "email"}, "a@b.co", "first.last+tag@sub.example.org", "a@", "@b.co", "a.b.co", "")
+case({"type": "string", "format": "ipv4"}, "127.0.0.1", "255.255.255.255", "256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5")
+case({"type": "string", "format": "ipv6"}, "::", "::1", "2001:db8::ff00:42:8329", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7",
+     "1::2::3", "12345::", "fe80::1:2", "g::")
+case({"type": "string", "format": "uuid"}, "123e4567-e89b-12d3-a456-426614174000", "123e4567e89b12d3a456426614174000",
+     "123e4567-e89b-12d3-a456-42661417400g", "")
+case({"type": "string", "format": "hostname"}, "localhost", "a-b.example.com", "-a.com", "a..b", "", "a_b")
+case({"type": "string", "format": "duration"}, "P1D", "PT5M", "P1Y2M3DT4H5M6S", "P3W", "P", "PT", "1D", "P1S")
+case({"type": "string", "format": "uri"}, "http://example.com/a?b=c#d", "mailto:x@y.z", "no scheme", "://x", "")
+case({"type": "string", "format": "date", "minLength": 10}, *DATES)
+case({"type": "string", "format": "date", "pattern": "^2024"}, *DATES)
+case({"type": "integer", "format": "int32"}, 1, "1", 1.5)
+
+# ---- numbers ----
+for low, high in ((0, 0), (0, 9), (1, 10), (5, 105), (0, 255), (-5, 5), (-128, 127), (-100, -10), (99, 1001), (42, 42),
+                  (123, 123456), (-1000, 1)):
+    case({"type": "integer", "minimum": low, "maximum": high}, *WHOLES)
+    case({"type": "number", "minimum": low, "maximum": high}, *WHOLES, *PARTS)
+for low in (0, 1, 10, 99, 100, -1, -10, -99):
+    case({"type": "integer", "minimum": low}, *WHOLES)
+    case({"type": "integer", "exclusiveMinimum": low}, *WHOLES)
+for high in (0, 1, 10, 99, 100, -1, -10, -99):
+    case({"type": "integer", "maximum": high}, *WHOLES)
+    case({"type": "integer", "exclusiveMaximum": high}, *WHOLES)
+for low, high in ((0.5, 1.5), (-0.5, 0.5), (0.01, 0.1), (-1.5, -0.5), (0.25, 99.99), (3.14, 100), (-0.25, 0)):
+    case({"type": "number", "minimum": low, "maximum": high}, *WHOLES, *PARTS)
+    case({"type": "number", "exclusiveMinimum": low, "exclusiveMaximum": high}, *WHOLES, *PARTS)
+    if int(high) - int(low) > 0:
+        case({"type": "integer", "minimum": low, "maximum": high}, *WHOLES)
+case({"type": "number", "exclusiveMinimum": 0}, *WHOLES, *PARTS)
+case({"type": "number", "exclusiveMaximum": 0}, *WHOLES, *PARTS)
+case({"type": "number", "minimum": 0}, *WHOLES, *PARTS)
+case({"type": "number", "maximum": -0.01}, *WHOLES, *PARTS)
+case({"type": "number", "minimum": 1, "exclusiveMinimum": 1, "maximum": 10, "exclusiveMaximum": 11}, *WHOLES, *PARTS)
+for step in (1, 2, 3, 5, 7, 10, 25, 100):
+    case({"type": "integer", "multipleOf": step}, *WHOLES)
+for step in (0.5, 0.25, 0.01, 0.1, 1.5, 2):
+    case({"type": "number", "multipleOf": step}, *WHOLES, *PARTS)
+case({"type": "integer", "multipleOf": 5, "minimum": -10, "maximum": 100}, *WHOLES)
+case({"type": "number", "multipleOf": 0.25, "minimum": 0, "exclusiveMaximum": 100}, *WHOLES, *PARTS)
+case({"minimum": 3}, *SCALARS, *WHOLES)
+
+# ---- arrays ----
+LISTS = [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4], ["a"], ["a", 1], ["a", "b", "c"], [[1], [2]], [[]], [None], [{"a": 1}],
+         [True, 1], ["a", 1, True], ["a", 1, True, None], "x", 1, {}]
+for kind in ("integer", "string", "boolean", "null", "array", "object"):
+    case({"type": "array", "items": {"type": kind}}, *LISTS)
+for least, most in ((0, 0), (0, 1), (1, 1), (1, 2), (2, 3), (3, 3)):
+    case({"type": "array", "items": {"type": "integer"}, "minItems": least, "maxItems": most}, *LISTS)
+    case({"type": "array", "minItems": least, "maxItems": most}, *LISTS)
+for least in (1, 2, 4):
+    case({"type": "array", "minItems": least}, *LISTS)
+case({"type": "array", "items": False}, *LISTS)
+case({"type": "array", "items": True, "maxItems": 2}, *LISTS)
+case({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, *LISTS)
+case({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False}, *LISTS)
+case({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": {"type": "boolean"}}, *LISTS)
+case({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False, "minItems": 2}, *LISTS)
+case({"type": "array", "prefixItems": [{"type": "string"}, False]}, *LISTS)
+case({"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}, *LISTS)
+case({"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "integer"}}, *LISTS)
+case({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}, *LISTS)
+case({"type": "array", "items": {"enum": [1, 2, "a"]}}, *LISTS)
+case({"type": "array", "items": {"type": ["string", "integer"]}, "uniqueItems": False}, *LISTS)
+case({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}}, *LISTS)
+case({"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 120}, *LISTS, list(range(120)), list(range(121)))
+case({"items": {"type": "integer"}}, *LISTS)
+
+# ---- objects ----
+OBJECTS = [{}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": True}, {"a": 1, "c": True},
+           {"b": "x", "c": True}, {"c": True}, {"c": 1}, {"a": 1, "d": 1}, {"d": 1}, {"d": "x", "e": None}, {"a": None},
+           {"a": 1, "b": 2}, {"A": 1}, {"aa": 1}, {"": 1}, {"é": 1}, "x", [], None]
+ABC = {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "boolean"}}
+for required in ([], ["a"], ["b"], ["c"], ["a", "b"], ["a", "c"], ["b", "c"], ["a", "b", "c"]):
+    case(obj(ABC, required), *OBJECTS)
+    case({"type": "object", "properties": ABC, "required": required}, *OBJECTS)
+    case({"type": "object", "properties": ABC, "required": required, "additionalProperties": {"type": "integer"}}, *OBJECTS)
+case({"type": "object", "additionalProperties": False}, *OBJECTS)
+case({"type": "object", "additionalProperties": {"type": "integer"}}, *OBJECTS)
+case({"type": "object", "additionalProperties": {"type": "string"}, "properties": {"d": {"type": "integer"}}}, *OBJECTS)
+case({"type": "object", "required": ["a"]}, *OBJECTS)
+case({"type": "object", "required": ["d"], "properties": {"a": {"type": "integer"}}}, *OBJECTS)
+case({"type": "object", "required": ["a"], "additionalProperties": {"type": "integer"}}, *OBJECTS)
+case({"type": "object", "properties": {"a": False}}, *OBJECTS)
+case({"type": "object", "properties": {"a": True, "b": {}}, "additionalProperties": False}, *OBJECTS)
+case({"properties": {"a": {"type": "integer"}}}, *OBJECTS, *SCALARS)
+for least, most in ((0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)):
+    if least < 2:
+        case({"type": "object", "minProperties": least, "maxProperties": most}, *OBJECTS)
+        case({"type": "object", "properties": ABC, "minProperties": least, "maxProperties": most}, *OBJECTS)
+    case(obj(ABC, ["b"] if most else [], minProperties=least, maxProperties=most), *OBJECTS)
+case({"type": "object", "minProperties": 2, "properties": ABC, "required": ["b"]}, *OBJECTS)
+case(obj({"a": {"type": "integer"}, "é\"\\": {"type": "null"}}, ["é\"\\"]), {"é\"\\": None}, {"a": 1, "é\"\\": None}, {"a": 1})
+case(obj({"": {"type": "integer"}}, [""]), *OBJECTS)
+case(obj({f"p{i}": {"type": "integer"} for i in range(40)}, ["p7"]), {"p7": 1}, {"p0": 1, "p7": 2, "p39": 3}, {"p1": 1}, {})
+case(obj({"a": obj({"b": obj({"c": {"type": "integer"}}, ["c"])}, ["b"])}, ["a"]), {"a": {"b": {"c": 1}}}, {"a": {"b": {}}},
+     {"a": {}}, {}, {"a": {"b": {"c": "x"}}})
+case(obj({"list": {"type": "array", "items": obj({"id": {"type": "integer"}}, ["id"])}}), {}, {"list": []},
+     {"list": [{"id": 1}, {"id": 2}]}, {"list": [{}]}, {"list": [{"id": 1}, {"id": "x"}]})
+
+# ---- references ----
+TREE = {"$defs": {"tree": obj({"v": {"type": "integer"}, "l": {"$ref": "#/$defs/tree"}, "r": {"$ref": "#/$defs/tree"}}, ["v"])},
+        "$ref": "#/$defs/tree"}
+case(TREE, {"v": 1}, {"v": 1, "l": {"v": 2, "r": {"v": 3}}, "r": {"v": 4}}, {"v": 1, "l": {}}, {}, {"v": 1, "l": {"v": "x"}})
+case({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"],
+      "additionalProperties": False}, {"next": None}, {"next": {"next": {"next": None}}}, {"next": {}}, {}, {"next": 1})
+case({"definitions": {"n": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/definitions/n"}}, *LISTS)
+case({"type": "array", "items": {"$ref": "#"}}, [], [[]], [[], [[]]], [1], [[1]], {})
+case({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/c"}, "c": {"type": "integer"}}, "$ref": "#/$defs/a"}, *SCALARS)
+case({"$defs": {"a/b~c": {"type": "string"}}, "$ref": "#/$defs/a~1b~0c"}, *SCALARS)
+case({"$defs": {"a b": {"type": "string"}}, "$ref": "#/$defs/a%20b"}, *SCALARS)
+case({"$defs": {"s": {"type": "string"}}, "$ref": "#/$defs/s", "maxLength": 1}, *SCALARS)
+case({"properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}}, "additionalProperties": False}, {"a": 1, "b": 2},
+     {"b": "x"}, {"a": 1}, {})
+case({"$defs": {"v": {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#/$defs/v"}},
+                                {"type": "object", "additionalProperties": {"$ref": "#/$defs/v"}}]}}, "$ref": "#/$defs/v"},
+     1, [1, [2, {"a": [3]}]], {"a": {"b": []}}, "x", [["x"]], {"a": None})
+case({"$defs": {"even": {"anyOf": [{"type": "null"}, obj({"s": {"$ref": "#/$defs/odd"}}, ["s"])]},
+                "odd": obj({"s": {"$ref": "#/$defs/even"}}, ["s"])}, "$ref": "#/$defs/even"},
+     None, {"s": {"s": None}}, {"s": None}, {"s": {"s": {"s": {"s": None}}}}, {"s": {"s": {"s": None}}})
+
+# ---- anyOf, allOf, oneOf ----
+case({"anyOf": [{"type": "integer"}, {"type": "string"}]}, *SCALARS)
+case({"anyOf": [{"type": "integer", "minimum": 5}, {"type": "integer", "maximum": -5}]}, *WHOLES)
+case({"anyOf": [{"type": "string", "maxLength": 1}, {"type": "string", "pattern": "^ab"}]}, *TEXTS)
+case({"anyOf": [obj({"a": {"type": "integer"}}, ["a"]), obj({"b": {"type": "string"}}, ["b"])]}, *OBJECTS)
+case({"anyOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object", "properties": ABC, "additionalProperties": False}, *OBJECTS)
+case({"type": "string", "anyOf": [{"pattern": "^a"}, {"pattern": "b$"}]}, *TEXTS)
+case({"anyOf": [{"type": "null"}, {"enum": ["x"]}, {"const": 3}]}, *SCALARS, "x", 3)
+case({"anyOf": [{}, {"type": "string"}]}, *SCALARS)
+case({"anyOf": [False, {"type": "string"}]}, *SCALARS)
+case({"anyOf": [{"anyOf": [{"type": "null"}, {"type": "boolean"}]}, {"type": "integer"}]}, *SCALARS)
+case({"allOf": [{"type": "integer"}, {"minimum": 3}, {"maximum": 100}]}, *WHOLES)
+case({"allOf": [{"minLength": 2}, {"maxLength": 3}], "type": "string"}, *TEXTS)
+case({"allOf": [{"pattern": "^a"}, {"pattern": "c$"}], "type": "string"}, *TEXTS)
+case({"allOf": [{"type": ["string", "integer"]}, {"type": ["integer", "null"]}]}, *SCALARS)
+case({"allOf": [{"enum": [1, 2, 3, "a"]}, {"enum": [2, 3, 4, "a"]}, {"type": "integer"}]}, 1, 2, 3, 4, "a")
+case({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}]}, *OBJECTS)
+case({"allOf": [{"properties": {"a": {"type": ["integer", "null"]}}}, {"properties": {"a": {"type": ["integer", "string"]}}}],
+      "type": "object"}, *OBJECTS)
+case({"allOf": [{"type": "array", "items": {"type": "integer"}}, {"items": {"minimum": 2}}, {"maxItems": 3}]}, *LISTS, [2, 3], [7])
+case({"allOf": [{"multipleOf": 3}], "type": "integer", "minimum": 2}, *WHOLES)
+case({"allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"anyOf": [{"type": "string"}, {"type": "null"}]}]}, *SCALARS)
+case({"$defs": {"base": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}},
+      "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"b": {"type": "string"}}}]}, *OBJECTS)
+case({"allOf": [True, {"type": "string"}]}, *SCALARS)
+case({"oneOf": [{"type": "integer"}, {"type": "string"}]}, *SCALARS)
+case({"oneOf": [{"type": "integer", "maximum": 0}, {"type": "integer", "minimum": 1}]}, *WHOLES)
+case({"oneOf": [{"enum": ["a", 1]}, {"enum": ["b", 2]}, {"type": "null"}]}, *SCALARS, "b", 2)
+case({"oneOf": [{"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "^b"}]}, *TEXTS)
+case({"oneOf": [{"type": "string", "maxLength": 2}, {"type": "string", "minLength": 3}]}, *TEXTS)
+KINDS = {"oneOf": [obj({"k": {"const": "a"}, "x": {"type": "integer"}}, ["k", "x"]), obj({"k": {"const": "b"}, "y": {"type": "string"}}, ["k"])]}
+case(KINDS, {"k": "a", "x": 1}, {"k": "b"}, {"k": "b", "y": "s"}, {"k": "a"}, {"k": "c"}, {"k": "b", "x": 1}, {})
+case({"type": "object", "oneOf": [{"properties": {"k": {"const": "a"}}, "required": ["k"]},
+                                  {"properties": {"k": {"const": "b"}}, "required": ["k"]}]}, {"k": "a"}, {"k": "b", "z": 1}, {"k": "c"}, {})
+case({"oneOf": [{"type": "array", "minItems": 2}, {"type": "array", "maxItems": 1}]}, *LISTS)
+case({"oneOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "array", "items": {"type": "integer"}, "minItems": 1}]}, *LISTS)
+case({"oneOf": [obj({"a": {"type": "integer"}}, ["a"]), obj({"b": {"type": "string"}}, ["b"]), {"type": "null"}]}, *OBJECTS)
+case({"oneOf": [{"type": "number", "multipleOf": 1, "minimum": 10}, {"type": "number", "exclusiveMaximum": 10}]}, *WHOLES, *PARTS)
+case({"anyOf": [{"allOf": [{"type": "string"}, {"maxLength": 2}]}, {"oneOf": [{"type": "null"}, {"type": "boolean"}]}]}, *SCALARS, *TEXTS)
+
+# ---- as tools have them ----
+WEATHER = obj({"location": {"type": "string", "description": "City"}, "unit": {"type": "string", "enum": ["c", "f"]},
+               "days": {"type": "integer", "minimum": 1, "maximum": 14}}, ["location", "unit"])
+case(WEATHER, {"location": "Paris", "unit": "c"}, {"location": "Paris", "unit": "c", "days": 14}, {"location": "Paris", "unit": "c", "days": 15},
+     {"location": "Paris", "unit": "k"}, {"unit": "c"}, {"location": 1, "unit": "c"})
+case(obj({"steps": {"type": "array", "items": obj({"explanation": {"type": "string"}, "output": {"type": "string"}}, ["explanation", "output"])},
+          "final_answer": {"type": "string"}}, ["steps", "final_answer"]),
+     {"steps": [], "final_answer": ""}, {"steps": [{"explanation": "a", "output": "b"}], "final_answer": "c"}, {"steps": []},
+     {"steps": [{"explanation": "a"}], "final_answer": "c"})
+UI = {"type": "object", "properties": {"type": {"type": "string", "enum": ["div", "button"]}, "label": {"type": "string"},
+                                       "children": {"type": "array", "items": {"$ref": "#"}}},
+      "required": ["type", "label", "children"], "additionalProperties": False}
+case(UI, {"type": "div", "label": "x", "children": [{"type": "button", "label": "", "children": []}]}, {"type": "div", "label": "x"},
+     {"type": "p", "label": "x", "children": []})
+case(obj({"path": {"type": "string", "pattern": "^/([a-z0-9._-]+/?)*$"}, "mode": {"type": ["string", "null"], "pattern": "^[0-7]{3,4}$"},
+          "size": {"type": "integer", "minimum": 0}, "when": {"type": "string", "format": "date-time"}}, ["path", "mode"]),
+     {"path": "/a/b.txt", "mode": "644"}, {"path": "/", "mode": None, "size": 0, "when": "2024-05-06T07:08:09Z"}, {"path": "a", "mode": None},
+     {"path": "/a", "mode": "888"}, {"path": "/a", "mode": "0755", "size": -1})
+
+REFUSED = [
+    ({"type": "string", "contentEncoding": "base64"}, '"contentEncoding" is not served'),
+    ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not served'),
+    ({"type": "array", "contains": {"type": "integer"}}, '"contains" is not served'),
+    ({"not": {"type": "string"}}, '"not" is not served'),
+    ({"if": {}, "then": {}, "else": {}}, '"if" is not served'),
+    ({"type": "object", "patternProperties": {"^a": {}}}, '"patternProperties" is not served'),
+    ({"type": "object", "propertyNames": {"maxLength": 3}}, '"propertyNames" is not served'),
+    ({"type": "object", "dependentRequired": {}}, '"dependentRequired" is not served'),
+    ({"type": "object", "unevaluatedProperties": False}, '"unevaluatedProperties" is not served'),
+    ({"type": "object", "properties": {"a": {"type": "array", "items": {"minContains": 1}}}},
+     '#/properties/a/items: "minContains" is not served'),
+    ({"$dynamicRef": "#x"}, '"$dynamicRef" is not served'),
+    ({"$id": "http://x/y", "type": "string"}, '"$id" is not served'),
+    ({"maxLenght": 3}, '"maxLenght" is not served'),
+    ({"$ref": "http://example.com/schema"}, "only # and #/... are served"),
+    ({"$ref": "#/$defs/none"}, "there is no #/$defs/none"),
+    ({"$ref": "#anchor"}, "only # and #/..."),
+    ({"type": "strin"}, "not a type"),
+    ({"type": []}, "has no type"),
+    ({"type": "string", "pattern": "(?=a)"}, '"pattern" (?=a): at byte 0: lookahead is not served'),
+    ({"type": "string", "pattern": "a("}, "no end"),
+    ({"type": "string", "pattern": 5}, "is no text"),
+    ({"type": "string", "format": "iri"}, '"iri" is a format that is not served'),
+    ({"type": "string", "minLength": -1}, "is no count"),
+    ({"type": "string", "minLength": 1.5}, "is no count"),
+    ({"type": "integer", "minimum": "3"}, "is no number"),
+    ({"type": "integer", "multipleOf": 0}, "not above zero"),
+    ({"type": "integer", "multipleOf": 99999999}, "multipleOf"),
+    ({"enum": []}, "no list with values"),
+    ({"anyOf": []}, "no list of schemas"),
+    ({"anyOf": {}}, "no list of schemas"),
+    ({"properties": []}, "has no names"),
+    ({"required": "a"}, "no list of names"),
+    ({"required": [1]}, "no list of names"),
+    ({"items": 5}, "no schema"),
+    (5, "no schema"),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "branches 0 and 1"),
+    ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "branches 0 and 1"),
+    ({"oneOf": [{"type": "null"}, {"maxLength": 3, "type": "string"}, {"minLength": 3, "type": "string"}]}, "branches 1 and 2"),
+    ({"allOf": [{"multipleOf": 2}, {"multipleOf": 3}], "type": "integer"}, "two numbers at once"),
+    ({"type": "object", "minProperties": 2}, '"minProperties" is served where'),
+    (False, "no text has this form"),
+    ({"type": "string", "enum": [1, 2]}, "no text has this form"),
+    ({"type": "integer", "minimum": 5, "maximum": 4}, "no text has this form"),
+    ({"allOf": [{"type": "string"}, {"type": "null"}]}, "no text has this form"),
+    ({"$ref": "#/$defs/a", "$defs": {"a": obj({"a": {"$ref": "#/$defs/a"}}, ["a"])}}, "no text has this form"),
+    ({"type": "string", "minLength": 3, "maxLength": 2}, "no text has this form"),
+]
