@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Coding agents as people have them, unmodified, do a task: files change on disk as the model's words
-say, and each turn computes what is new in it.
+say, and each turn computes what is new in it. They are set up as docs/agents.md says.
 
 Their packages come from npm (tools/install-clients.sh agents, which `make test-long` calls). The agents
 and the server run where there is no network but 127.0.0.1, so nothing else can be asked."""
@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 from double import Double
 from radish_e2e import HANG, LONG, ROOT, check, long_run, run, skip, skip_script
@@ -22,6 +24,7 @@ from test_messages import TEMPLATE
 
 PROGRAMS = ROOT / "build/agents/node_modules/.bin"
 ALONE = "RADISH_TEST_ALONE"
+DOCUMENTED = "http://127.0.0.1:30000"
 ASKED = re.compile(r" POST (\S+) (\d+) .* (\d+) prompt tokens, (\d+) cached, (\d+) out")
 
 
@@ -51,8 +54,17 @@ def turns_compute_what_is_new(log, path):
     return len(turns)
 
 
+def lines_of(client):
+    """What docs/agents.md says that a client needs: the first block below its heading."""
+    section = (ROOT / "docs/agents.md").read_text().split(f"\n## {client}\n", 1)[1].split("\n## ")[0]
+    lines = section.split("\n")
+    first = next(i for i, line in enumerate(lines) if line.startswith("    "))
+    last = next((i for i, line in enumerate(lines[first:], first) if line and not line.startswith("    ")), None)
+    return textwrap.dedent("\n".join(lines[first:last]))
+
+
 def work(agent, path, steps, command, env=(), files=()):
-    """`command` and the texts of `files` may say ADDRESS."""
+    """What `env` and the texts of `files` say of the documentation's address is said of the server's."""
     program = PROGRAMS / agent
     if not program.exists():
         skip("the packages are not here: tools/install-clients.sh agents says why")
@@ -61,16 +73,17 @@ def work(agent, path, steps, command, env=(), files=()):
         place.mkdir()
         with Double(rules(steps), "--served-model-name", "my-model", "--served-model-name", "*",
                     "--log-level", "info", template=TEMPLATE, context=200000) as d:
-            url = f"http://127.0.0.1:{d.port}"
+            def here(text):
+                check("127.0.0.1" not in text or DOCUMENTED in text, text)
+                return text.replace(DOCUMENTED, f"http://127.0.0.1:{d.port}")
             for name, text in dict(files).items():
                 file = pathlib.Path(home) / name
                 file.parent.mkdir(parents=True)
-                file.write_text(text.replace("ADDRESS", url))
-            variables = {name: text.replace("ADDRESS", url) for name, text in dict(env).items()}
+                file.write_text(here(text))
             done = subprocess.run(
                 [program, *command], cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=HANG, env={"PATH": os.environ["PATH"], "HOME": home, "LANG": "C.UTF-8",
-                                   "TERM": "dumb", **variables})
+                                   "TERM": "dumb", **{name: here(text) for name, text in dict(env).items()}})
             d.wait_idle()
         words = (done.stdout, done.stderr, d.log)
         check(done.returncode == 0 and "All done." in done.stdout, *words)
@@ -85,6 +98,8 @@ SHELL = "cp notes.txt copy.txt; echo MARK$((40+2))"
 
 @long_run
 def test_claude_code_through_messages():
+    words = shlex.split(lines_of("Claude Code"))
+    given = dict(word.split("=", 1) for word in words[:words.index("claude")])
     work("claude", "/v1/messages", [
         (True, call("ToolSearch", query="select:CronList,WebFetch", max_results=5)),
         (True, call("Write", file_path="notes.txt", content="one word\n")),
@@ -92,9 +107,8 @@ def test_claude_code_through_messages():
         (False, call("Edit", replace_all=False, file_path="notes.txt", old_string="one word",
                      new_string="two words")),
         (True, call("Bash", command=SHELL, description="copy it"))],
-        ["-p", "TASK7, please", "--model", "my-model", "--allowedTools", "Write,Edit,Bash"],
-        env={"ANTHROPIC_BASE_URL": "ADDRESS", "ANTHROPIC_AUTH_TOKEN": "x",
-             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"})
+        [*words[words.index("claude") + 1:], "-p", "TASK7, please", "--allowedTools", "Write,Edit,Bash"],
+        env={**given, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"})
 
 
 @long_run
@@ -105,18 +119,8 @@ def test_codex_through_responses():
         (True, call("exec_command", cmd="sed -i s/one.word/two\\ words/ notes.txt")),
         (False, call("exec_command", cmd=SHELL))],
         ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "TASK7, please"],
-        files={".codex/config.toml": """\
-model = "my-model"
-model_provider = "radish"
-web_search = "disabled"
-check_for_update_on_startup = false
-[model_providers.radish]
-name = "radish"
-base_url = "ADDRESS/v1"
-wire_api = "responses"
-[analytics]
-enabled = false
-"""})
+        files={".codex/config.toml": "check_for_update_on_startup = false\n" + lines_of("Codex") +
+               "\n[analytics]\nenabled = false\n"})
 
 
 @long_run
@@ -125,24 +129,8 @@ def test_opencode_through_chat_completions():
         (False, call("write", content="one word\n", filePath="notes.txt")),
         (False, call("edit", filePath="notes.txt", oldString="one word", newString="two words")),
         (False, call("bash", command=SHELL, description="copy it"))],
-        ["run", "TASK7, please"],
-        env={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1",
-             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"},
-        files={".config/opencode/opencode.json": """\
-{
-  "$schema": "https://opencode.ai/config.json",
-  "provider": {
-    "radish": {
-      "npm": "@ai-sdk/openai-compatible",
-      "options": { "baseURL": "ADDRESS/v1" },
-      "models": { "my-model": { "limit": { "context": 200000, "output": 8000 } } }
-    }
-  },
-  "model": "radish/my-model",
-  "share": "disabled",
-  "autoupdate": false
-}
-"""})
+        ["run", "TASK7, please"], env={"OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        files={".config/opencode/opencode.json": lines_of("opencode")})
 
 
 def with_loopback_alone():
