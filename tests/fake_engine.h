@@ -34,6 +34,7 @@ struct fake_request {
     int64_t max_new, made;
     bool aborted;
     uint32_t num_logprobs; /* of each id; 0: none */
+    bool embed;
 };
 
 /* num_ids rows, every alternative in each; the caller frees. */
@@ -87,11 +88,14 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .max_total_tokens = 10000,
                                 .kv_bytes_per_token = 8,
                                 .created_unix = 1700000000,
+                                .pooling = "last",
+                                .embedding_length = 4,
                                 .max_sessions = 3,
                                 .radix_cache = true};
 
-static uint32_t fake_cached = FAKE_CACHED; /* of every request, as the next */
-static req_why fake_why;                   /* of every request; set while none is there */
+static const double fake_hidden[] = {3, 4, 0, 12}; /* of every text */
+static uint32_t fake_cached = FAKE_CACHED;         /* of every request, as the next */
+static req_why fake_why;                           /* of every request; set while none is there */
 
 /* One event of `r`, without the lock; true when it was the last. */
 static bool fake_step(struct fake_request *r, bool aborted)
@@ -149,6 +153,8 @@ static bool fake_step(struct fake_request *r, bool aborted)
         }
     }
     if (!e.finish && r->made >= r->max_new) e.finish = ENGINE_FINISH_LENGTH;
+    if (r->embed && e.finish == ENGINE_FINISH_LENGTH)
+        e.hidden = fake_hidden, e.num_hidden = (uint32_t)(sizeof fake_hidden / sizeof *fake_hidden);
     e.completion_tokens = (uint32_t)r->made;
     engine_finish finish = e.finish;
     token_logprob *rows = fake_logprobs(r, e.num_ids);
@@ -256,6 +262,7 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     memcpy(r->script, script, sizeof script);
     r->on_event = q->on_event;
     r->num_logprobs = q->sampling.logprobs ? 1 + q->sampling.num_top_logprobs : 0;
+    r->embed = q->embed;
     r->user = q->user;
     r->stop_token = q->num_stop_token_ids ? q->stop_token_ids[0] : -1;
     if (q->num_stop) snprintf(r->stop, sizeof r->stop, "%s", q->stop[0]);

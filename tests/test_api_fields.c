@@ -44,7 +44,10 @@ static char *body_with(unsigned place, const char *member)
         "{\"prompt\":\"a\",\"session_params\":{\"id\":\"a\"%s%s}}",
         "{\"session_id\":\"a\"%s%s}",
         "{\"session_id\":\"a\"%s%s}",
-        "{\"text\":\"a\"%s%s}"};
+        "{\"text\":\"a\"%s%s}",
+        "{\"input\":\"a\"%s%s}",
+        "{\"input\":\"a\"%s%s}",
+        "{\"prompt\":\"a\"%s%s}"};
     char *body = malloc(strlen(member) + 300);
     if (!body) abort();
     snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -60,7 +63,8 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         API_MESSAGES,    API_MESSAGES, API_MESSAGES, API_MESSAGES,
         API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
         API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE,
-        API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_PIN};
+        API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_PIN,
+        API_EMBEDDINGS,  API_OLLAMA_EMBED, API_OLLAMA_EMBEDDINGS};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};

@@ -271,6 +271,42 @@ TEST(logprobs_of_a_prompt_are_asked_for_in_each_dialect)
     api_request_fini(&r);
 }
 
+TEST(embeddings_are_asked_for_in_each_dialect)
+{
+    api_request r;
+    api_error err;
+    CHECK(parse(API_EMBEDDINGS,
+                "{\"input\":[\"a\",[1,2]],\"dimensions\":8,\"encoding_format\":\"base64\","
+                "\"cache_salt\":\"s\"}",
+                &r, &err));
+    CHECK(r.num_items == 2 && r.embed && r.base64 && r.dimensions == 8 && !r.stream);
+    for (int i = 0; i < 2; i++) {
+        CHECK(r.items[i].embed && r.items[i].max_new_tokens == 0);
+        CHECK(!strcmp(r.items[i].cache_salt, "s") && !r.items[i].sampling.logprobs);
+    }
+    CHECK(r.items[1].num_ids == 2);
+    api_request_fini(&r);
+    CHECK(parse(API_OLLAMA_EMBED, "{\"model\":\"m:latest\",\"input\":[\"a\",\"b\"]}", &r, &err));
+    CHECK(r.num_items == 2 && r.items[1].embed && !strcmp(r.model, "m"));
+    api_request_fini(&r);
+    CHECK(parse(API_OLLAMA_EMBEDDINGS, "{\"prompt\":\"a\"}", &r, &err) && r.num_items == 1);
+    api_request_fini(&r);
+    CHECK(parse(API_OLLAMA_EMBEDDINGS, "{\"prompt\":\"\"}", &r, &err) && !r.num_items);
+    api_request_fini(&r);
+    CHECK(parse(API_OLLAMA_EMBED, "{}", &r, &err) && !r.num_items); /* is the model there? */
+    api_request_fini(&r);
+    refused(API_EMBEDDINGS, "{\"input\":[]}", "input", "empty");
+    refused(API_EMBEDDINGS, "{\"input\":\"a\",\"dimensions\":0}", "dimensions", "between 1");
+    refused(API_EMBEDDINGS, "{\"input\":\"a\",\"encoding_format\":\"f\"}", "encoding_format",
+            "base64");
+    refused(API_OLLAMA_EMBED, "{\"input\":[1]}", "input", "a string");
+    refused(API_OLLAMA_EMBED, "{\"input\":\"a\",\"options\":{\"temprature\":1}}", "temprature",
+            "not known");
+    refused(API_OLLAMA_EMBEDDINGS, "{\"prompt\":[\"a\"]}", "prompt", "must be a string");
+    refused(API_OLLAMA_EMBEDDINGS, "{\"prompt\":\"a\",\"dimensions\":2}", "dimensions",
+            "not known");
+}
+
 TEST(bad_ways_to_choose_are_refused_by_name)
 {
     static const struct {
@@ -497,11 +533,12 @@ TEST(mangled_bodies_are_taken_or_refused)
 {
     static const char *const bodies[] = {
         "{\"prompt\":[\"a\",[1,2]],\"stop\":[\"x\"],\"max_tokens\":3,\"stream\":true,"
-        "\"logit_bias\":{\"5\":1},\"n\":2,\"logprobs\":3,"
+        "\"logit_bias\":{\"5\":1},\"n\":2,\"logprobs\":3,\"echo\":true,"
         "\"stream_options\":{\"include_usage\":true}}",
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"t\"}]}],"
         "\"session_params\":{\"id\":\"s\",\"rid\":\"r\",\"offset\":-3,\"replace\":true}}",
-        "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\"}",
+        "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{\"stop_token_ids\":[1]}],\"rid\":\"r\","
+        "\"return_logprob\":true,\"logprob_start_len\":0,\"token_ids_logprob\":[1]}",
         [API_TOKENIZE] = "{\"prompt\":[\"a\",\"b\"],\"return_token_strs\":true}",
         [API_DETOKENIZE] = "{\"tokens\":[[1,2],[3]],\"skip_special_tokens\":false}",
         [API_MESSAGES] =
@@ -519,6 +556,11 @@ TEST(mangled_bodies_are_taken_or_refused)
                             "\"num_predict\":3,\"stop\":[\"x\"]},\"think\":true}",
         [API_OLLAMA_GENERATE] = "{\"prompt\":\"a\",\"system\":\"s\",\"model\":\"m:latest\"}",
         [API_PIN] = "{\"token_ids\":[1,2,3],\"ttl_seconds\":1.5,\"cache_salt\":\"a\"}",
+        [API_EMBEDDINGS] = "{\"input\":[\"a\",[1,2]],\"dimensions\":8,\"encoding_format\":"
+                           "\"base64\",\"cache_salt\":\"s\"}",
+        [API_OLLAMA_EMBED] = "{\"input\":[\"a\",\"b\"],\"model\":\"m:latest\",\"dimensions\":8,"
+                             "\"options\":{\"num_ctx\":8},\"truncate\":true}",
+        [API_OLLAMA_EMBEDDINGS] = "{\"prompt\":\"a\",\"keep_alive\":5}",
     };
     uint64_t seed = test_seed(), state = seed, taken = 0, rounds = test_scale(30000, 400000);
     for (uint64_t i = 0; i < rounds; i++) {
@@ -536,7 +578,8 @@ TEST(mangled_bodies_are_taken_or_refused)
         api_request r;
         api_error err;
         if (api_request_parse(kind, body, len, NULL, &r, &err)) {
-            bool ollama = kind == API_OLLAMA_CHAT || kind == API_OLLAMA_GENERATE;
+            bool ollama = kind == API_OLLAMA_CHAT || kind == API_OLLAMA_GENERATE ||
+                          kind == API_OLLAMA_EMBED || kind == API_OLLAMA_EMBEDDINGS;
             CHECKF(r.num_items >= 1 || ollama, "seed %llu", (unsigned long long)seed);
             api_request_fini(&r);
             taken++;

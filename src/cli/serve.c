@@ -416,6 +416,12 @@ static int run_command(int argc, char **argv, config_file *config)
              "Tokens of the KV cache that requests may ask to be kept (cache_control,\n"
              "prompt_cache_key): they go after all others, and go where nothing else is left. Of\n"
              "what is too much the front is kept. Default: a quarter of the cache; 0 = none."},
+        {.kind = CLI_TEXT,
+         .name = "pooling",
+         .arg = "HOW",
+         .target = &engine_p.pooling,
+         .help = "Which hidden states make an embedding (/v1/embeddings): last, that of the last\n"
+                 "token; mean, of all. auto (default): what the model's file says, else last."},
         {.kind = CLI_U32,
          .name = "max-sessions",
          .arg = "N",

@@ -12,6 +12,8 @@
  * in any case, since only then is the request in the tree. */
 #include "engine/engine_impl.h"
 
+#include <math.h>
+
 /* Appends what the token adds to `pending`, and looks for a stop string in it. */
 static rad_status take_text(engine_job *job, rad_token token, bool at_end)
 {
@@ -78,11 +80,20 @@ static void set_finish(engine_event *event, const engine_job *job, const detok_m
 static void set_hidden(engine_event *event, engine_job *job)
 {
     req *r = &job->r;
+    bool finite = true;
     if (!r->pooling || event->finish != ENGINE_FINISH_LENGTH) return;
-    for (uint32_t d = 0; d < r->hidden_dim; d++)
+    for (uint32_t d = 0; d < r->hidden_dim; d++) {
         r->hidden_sum[d] /= req_pooled(r);
-    event->hidden = r->hidden_sum;
-    event->num_hidden = r->hidden_dim;
+        finite = finite && isfinite(r->hidden_sum[d]);
+    }
+    if (finite) {
+        event->hidden = r->hidden_sum;
+        event->num_hidden = r->hidden_dim;
+        return;
+    }
+    event->finish = ENGINE_FINISH_ERROR;
+    event->status = RAD_E_CORRUPT;
+    event->message = "the model's hidden states are not numbers";
 }
 
 static void count_finish(engine *e, engine_finish finish)

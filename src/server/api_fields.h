@@ -39,7 +39,10 @@ enum {
     IN_OPEN_SESSION = 1 << 24,   /* /open_session */
     IN_CLOSE_SESSION = 1 << 25,  /* /close_session */
     IN_PIN = 1 << 26,            /* /pin_prefix and /unpin_prefix */
-    API_NUM_PLACES = 27
+    IN_EMBEDDINGS = 1 << 27,     /* /v1/embeddings */
+    IN_OLLAMA_EMBED = 1 << 28,
+    IN_OLLAMA_EMBEDDINGS = 1 << 29,
+    API_NUM_PLACES = 30
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -92,6 +92,9 @@ bool api_request_parse_at(api_kind kind, const char *body, size_t len, const api
         [API_OLLAMA_CHAT] = {ollama_chat_parse, IN_OLLAMA_CHAT},
         [API_OLLAMA_GENERATE] = {ollama_generate_parse, IN_OLLAMA_GENERATE},
         [API_PIN] = {pin_parse, IN_PIN},
+        [API_EMBEDDINGS] = {embeddings_parse, IN_EMBEDDINGS},
+        [API_OLLAMA_EMBED] = {ollama_embed_parse, IN_OLLAMA_EMBED},
+        [API_OLLAMA_EMBEDDINGS] = {ollama_embeddings_parse, IN_OLLAMA_EMBEDDINGS},
     };
     memset(out, 0, sizeof *out);
     out->kind = kind;

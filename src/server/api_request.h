@@ -32,6 +32,9 @@ typedef enum api_kind {
     API_OLLAMA_CHAT,
     API_OLLAMA_GENERATE,
     API_PIN,
+    API_EMBEDDINGS,
+    API_OLLAMA_EMBED,
+    API_OLLAMA_EMBEDDINGS,
     API_NUM_KINDS
 } api_kind;
 
@@ -113,6 +116,9 @@ typedef struct api_request {
     bool vllm_prompt;      /* the prompt's logprobs are told as vLLM does, with so many: */
     uint32_t num_vllm_top; /* alternatives, of num_top_logprobs; the answer has */
     uint32_t num_told_top; /* as many of these */
+    bool embed;            /* embeddings are wanted, */
+    bool base64;           /* spelt so, */
+    uint32_t dimensions;   /* of so many numbers; 0: all */
     bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
     uint64_t pin_ns;       /* it asks that its prompt be kept for so long, as far as pins go */
     api_mark mark;         /* up to there, and that is */
@@ -164,6 +170,9 @@ bool responses_parse(api_request *r, api_error *err);
 bool ollama_chat_parse(api_request *r, api_error *err);
 bool ollama_generate_parse(api_request *r, api_error *err);
 bool pin_parse(api_request *r, api_error *err);
+bool embeddings_parse(api_request *r, api_error *err);
+bool ollama_embed_parse(api_request *r, api_error *err);
+bool ollama_embeddings_parse(api_request *r, api_error *err);
 
 /* Zeroed memory that lives as long as r; NULL and a 503 in err when there is none. */
 void *api_request_alloc(api_request *r, size_t count, size_t size, api_error *err);
@@ -178,6 +187,9 @@ bool response_ids_read(api_request *r, const char *blob, size_t len, api_error *
 
 /* session_params, where the place has it. */
 bool api_parse_session(api_request *r, api_error *err);
+
+/* r->items from `key`, each for its embedding; dimensions, and what api_parse_routing reads. */
+bool api_parse_embeddings(api_request *r, const char *key, bool ids_ok, api_error *err);
 
 /* temperature, top_p, penalties, stop, n, ... */
 bool api_parse_sampling(api_request *r, const json_t *object, engine_request *item, api_error *err);

@@ -175,6 +175,7 @@ static uint64_t cost_of(const call_item *item, size_t from_text, size_t from_ids
     uint64_t ids = (item->ids.len - from_ids) / sizeof(rad_token), units = UNITS_EVENT;
     if (r->logprobs) units += ids * item_num_logprobs(item) * UNITS_LOGPROB;
     units += item->prompt_logprobs.len / sizeof(token_logprob) * UNITS_LOGPROB;
+    units += item->hidden.len / sizeof(double);
     size_t text = item->parser ? answer_parts_unsent(&item->parts) : item->text.len - from_text;
     return units + ids + text / 64;
 }
@@ -481,7 +482,8 @@ static void parse_body(call *c, const char *bytes, size_t len)
         api_fail(&c->error, 503, NULL, "no memory for this request");
     else
         c->parsed = api_request_parse_at(c->ops->kind, bytes, len, &at, &c->request, &c->error) &&
-                    models_check(c->server, c->request.model, &c->error) && check_output(c);
+                    models_check(c->server, c->request.model, &c->error) && check_output(c) &&
+                    embeddings_check(c);
     c->bytes += c->parsed ? c->request.room.taken : len;
 }
 
@@ -520,10 +522,12 @@ static bool create_items(call *c)
                                   .place = i,
                                   .matched_token = -1,
                                   .keep_special = r->keep_special};
-        c->items[i].refused_param = r->messages || r->chat_json       ? "messages"
-                                    : c->request.kind != API_GENERATE ? "prompt"
-                                    : r->ids                          ? "input_ids"
-                                                                      : "text";
+        c->items[i].refused_param =
+            r->messages || r->chat_json                                                ? "messages"
+            : c->request.kind == API_EMBEDDINGS || c->request.kind == API_OLLAMA_EMBED ? "input"
+            : c->request.kind != API_GENERATE                                          ? "prompt"
+            : r->ids                                                                   ? "input_ids"
+                                                                                       : "text";
         if (!create_parser(c, &c->items[i]) || !choices_echo(&c->items[i], r)) return false;
     }
     return true;

@@ -41,6 +41,7 @@ typedef struct call_item {
     bool queued;
     bool lost; /* an event did not fit in memory */
     byte_buf new_text, new_ids, new_logprobs, new_prompt_logprobs;
+    byte_buf new_hidden;                  /* doubles: what an embedding is made of */
     byte_buf new_cuts;                    /* with a parser: ids and bytes of text of each event */
     char new_tail[TOOL_CALL_PROMPT_TAIL]; /* the prompt's end, from the first event */
     uint32_t new_tail_len;
@@ -72,6 +73,7 @@ typedef struct call_item {
     byte_buf ids;             /* rad_tokens */
     byte_buf logprobs;        /* token_logprobs, item_num_logprobs for each id, when asked for; */
     byte_buf prompt_logprobs; /* and of the prompt's tokens */
+    byte_buf hidden;          /* doubles */
     uint64_t chars_sent;      /* of token texts, for text_offset */
     size_t text_sent;         /* of them, in chunks */
     size_t ids_sent;          /* bytes, as the next */

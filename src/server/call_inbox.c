@@ -50,6 +50,8 @@ void inbox_on_event(void *user, const engine_event *event)
     pthread_mutex_lock(&s->lock);
     if (!byte_buf_append(budget, &item->new_text, event->text, event->text_len) ||
         !byte_buf_append(budget, &item->new_ids, event->ids, event->num_ids * sizeof *event->ids) ||
+        !byte_buf_append(budget, &item->new_hidden, event->hidden,
+                         event->num_hidden * sizeof *event->hidden) ||
         !append_cut(item, event) || !append_logprobs(item, event))
         item->lost = true;
     item->new_prompt_tokens = event->prompt_tokens;
@@ -157,13 +159,14 @@ call_item *inbox_merge(call_item *item)
     if (!byte_buf_append(budget, &item->text, item->new_text.data, item->new_text.len) ||
         !byte_buf_append(budget, &item->ids, item->new_ids.data, item->new_ids.len) ||
         !byte_buf_append(budget, &item->cuts, item->new_cuts.data, item->new_cuts.len) ||
+        !byte_buf_append(budget, &item->hidden, item->new_hidden.data, item->new_hidden.len) ||
         !byte_buf_append(budget, &item->logprobs, item->new_logprobs.data,
                          item->new_logprobs.len) ||
         !byte_buf_append(budget, &item->prompt_logprobs, item->new_prompt_logprobs.data,
                          item->new_prompt_logprobs.len))
         item->lost = true;
     item->new_text.len = item->new_ids.len = item->new_logprobs.len = item->new_cuts.len = 0;
-    item->new_prompt_logprobs.len = 0;
+    item->new_prompt_logprobs.len = item->new_hidden.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
     item->hits = item->new_hits;
@@ -208,6 +211,8 @@ void inbox_item_fini(call_item *item)
     byte_buf_fini(budget, &item->logprobs);
     byte_buf_fini(budget, &item->new_prompt_logprobs);
     byte_buf_fini(budget, &item->prompt_logprobs);
+    byte_buf_fini(budget, &item->new_hidden);
+    byte_buf_fini(budget, &item->hidden);
     byte_buf_fini(budget, &item->text);
     byte_buf_fini(budget, &item->ids);
     free(item->matched_stop);

@@ -60,6 +60,11 @@ bool call_client_queue(call *c);
 void call_client_heard(call *c, call_item *item);
 void call_client_end(call *c);
 
+/* ---- embeddings.c ---- */
+
+/* What the request wants of embeddings this model has. False: the reason is in c->error. */
+bool embeddings_check(call *c);
+
 /* ---- call.c ---- */
 /* What the engine says no with, in HTTP's terms. False. */
 bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words);

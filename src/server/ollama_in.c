@@ -1,8 +1,8 @@
-/* ollama_in.c - the bodies of Ollama's /api/chat and /api/generate.
+/* ollama_in.c - the bodies of Ollama's /api/chat, /api/generate, /api/embed and /api/embeddings.
  *
- * Both are conversations, but for `"raw": true`, whose prompt is the text itself. Settings stand in
- * `options` under names of their own. Without a message or a prompt there is nothing to answer:
- * clients ask so whether the model is there. */
+ * The first two are conversations, but for `"raw": true`, whose prompt is the text itself. Settings
+ * stand in `options` under names of their own. Without a message or a prompt there is nothing to
+ * answer: clients ask so whether the model is there. */
 #include "server/api_fields.h"
 #include "server/talk.h"
 
@@ -188,6 +188,36 @@ static bool parse(api_request *r, bool (*read)(reader *, api_request *), api_err
                 read_model(r, err) && read(&in, r);
     talk_fini(&in.talk);
     return done;
+}
+
+/* Nothing of the options changes an embedding, but a misspelt one is refused here, too. An input
+ * that does not fit is refused whatever `truncate` says: half a text has another meaning. */
+static bool parse_embed(api_request *r, const char *key, api_error *err)
+{
+    const json_t *options = json_in_get(r->root, "options"), *input = json_in_get(r->root, key);
+    bool truncate = true;
+    if (options && !json_is_object(options))
+        return api_fail(err, 400, "options", "'options' must be an object");
+    if (!read_model(r, err) || !api_check_fields(options, IN_OLLAMA_OPTIONS, err) ||
+        !json_in_bool(r->root, "truncate", &truncate, err))
+        return false;
+    const bool empty = (json_is_string(input) && !json_string_length(input)) ||
+                       (json_is_array(input) && !json_array_size(input));
+    if (!input || empty) return ask_nothing(r);
+    return api_parse_embeddings(r, key, false, err);
+}
+
+bool ollama_embed_parse(api_request *r, api_error *err)
+{
+    return parse_embed(r, "input", err);
+}
+
+bool ollama_embeddings_parse(api_request *r, api_error *err)
+{
+    const json_t *prompt = json_in_get(r->root, "prompt");
+    if (prompt && !json_is_string(prompt))
+        return api_fail(err, 400, "prompt", "'prompt' must be a string");
+    return parse_embed(r, "prompt", err);
 }
 
 bool ollama_chat_parse(api_request *r, api_error *err)

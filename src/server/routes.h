@@ -23,12 +23,15 @@
 #define SERVER_ROUTES(ROUTE)                                                                       \
     ROUTE("/v1/completions",          ROUTE_POST,   handle_completions)                            \
     ROUTE("/v1/chat/completions",     ROUTE_POST,   handle_chat)                                   \
+    ROUTE("/v1/embeddings",           ROUTE_POST,   handle_embeddings)                             \
     ROUTE("/generate",                ROUTE_POST,   handle_generate)                               \
     ROUTE("/v1/messages",             ROUTE_POST,   handle_messages)                               \
     ROUTE("/v1/messages/count_tokens", ROUTE_POST,  handle_count_tokens)                           \
     ROUTE("/v1/responses",            ROUTE_POST,   handle_responses)                              \
     ROUTE("/api/chat",                ROUTE_POST,   handle_ollama_chat)                            \
     ROUTE("/api/generate",            ROUTE_POST,   handle_ollama_generate)                        \
+    ROUTE("/api/embed",               ROUTE_POST,   handle_ollama_embed)                           \
+    ROUTE("/api/embeddings",          ROUTE_POST,   handle_ollama_embeddings)                      \
     ROUTE("/api/tags",                ROUTE_GET,    handle_ollama_tags)                            \
     ROUTE("/api/ps",                  ROUTE_GET,    handle_ollama_ps)                              \
     ROUTE("/api/show",                ROUTE_POST,   handle_ollama_show)                            \

@@ -34,6 +34,17 @@ async function openai() {
     client.chat.completions.create({ model, messages: [{ role: "user", content: "a".repeat(40000) }] }),
     (e) => e instanceof OpenAI.BadRequestError && e.code === "context_length_exceeded");
 
+  const input = ["ab", "b"]; // the double's hidden states are the bits of each token
+  for (const encoding_format of [undefined, "float", "base64"]) {
+    const found = await client.embeddings.create({ model, input, encoding_format });
+    assert.deepEqual(found.data.map((d) => d.index), [0, 1]);
+    assert.equal(found.usage.total_tokens, 3);
+    const numbers = found.data.map((d) => encoding_format !== "base64" ? d.embedding :
+      [...new Float32Array(new Uint8Array(Buffer.from(d.embedding, "base64")).buffer)]);
+    const third = Math.fround(1 / Math.sqrt(3));
+    assert.deepEqual(numbers[1].map(Math.fround), [0, third, 0, 0, 0, third, third, 0]);
+  }
+
   const endless = await client.chat.completions.create({
     model, messages: [{ role: "user", content: "endless" }], stream: true });
   for await (const chunk of endless) { assert.ok(chunk.id); break; } // leaves: the request is aborted
@@ -132,6 +143,8 @@ async function ollama() {
   messages.push(called, { role: "tool", tool_name: "get_weather", content: "RESULT" });
   assert.equal((await client.chat({ model, messages, tools: [tool] })).message.content, "It is sunny.");
   assert.equal((await client.generate({ model, prompt: "hi" })).response, "Hello there");
+  assert.equal((await client.embed({ model, input: ["ab", "b"] })).embeddings[1].length, 8);
+  assert.equal((await client.embeddings({ model, prompt: "b" })).embedding.length, 8);
 }
 
 await { openai, anthropic, ai, langchain, ollama }[name]();

@@ -235,7 +235,12 @@ def logits(path, ids, context=None):
     return forward(*read(path), ids, context)
 
 
-def forward(meta, w, ids, context=None):
+def hidden(path, ids, context=None):
+    """[len(ids)][dim]: what stands before the output's matrix."""
+    return forward(*read(path), ids, context, True)
+
+
+def forward(meta, w, ids, context=None, only_hidden=False):
     """The same of a model that was read."""
     arch = meta["general.architecture"]
     gemma2, phi, granite = arch == "gemma2", arch == "phi3", arch.startswith("granite")
@@ -368,6 +373,8 @@ def forward(meta, w, ids, context=None):
         if f"blk.{layer}.layer_output_scale.weight" in w:
             x = x * t("layer_output_scale")
     last = "token_embd_norm.weight" if arch.startswith("lfm2") else "output_norm.weight"
+    if only_hidden:
+        return norm(x, w[last])
     out = norm(x, w[last]) @ w.get("output.weight", w["token_embd.weight"]).T
     out = out / key("logit_scale", 1.0)
     return final_cap * np.tanh(out / final_cap) if final_cap else out

@@ -34,6 +34,8 @@ static void read_item(const engine_request *r)
     for (uint32_t i = 0; i < r->num_stop; i++)
         read_text(r->stop[i]);
     read_bytes(r->stop_token_ids, r->num_stop_token_ids * sizeof *r->stop_token_ids);
+    read_bytes(r->sampling.id_logprobs,
+               r->sampling.num_id_logprobs * sizeof *r->sampling.id_logprobs);
     read_text(r->extra_key);
     read_text(r->cache_salt);
 }
@@ -53,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                           &err)) {
         free(body); /* nothing may point into it */
         body = NULL;
-        bool ollama = request.kind == API_OLLAMA_CHAT || request.kind == API_OLLAMA_GENERATE;
+        bool ollama = request.kind == API_OLLAMA_CHAT || request.kind == API_OLLAMA_GENERATE ||
+                      request.kind == API_OLLAMA_EMBED || request.kind == API_OLLAMA_EMBEDDINGS;
         if (!request.num_items && !ollama) abort();
         for (uint32_t i = 0; i < request.num_items; i++)
             read_item(&request.items[i]);
