@@ -380,6 +380,44 @@ TEST(a_session_that_cannot_get_on_is_not_tried_for_ever)
     stop(&g);
 }
 
+/* A later turn leaves nothing in the tree. One that is sent otherwise goes on where it began all the
+ * same, with pages of one token; with larger ones from what the tree has of the first prompt. */
+TEST(a_streaming_turn_that_is_taken_back_goes_on_where_it_began)
+{
+    FOR_EACH_FORM(page, chunk)
+    {
+        rig g;
+        text t = {.seed = 15};
+        scheduler_params p = state_params(page, chunk);
+        p.max_sessions = 2;
+        p.streaming_sessions = true;
+        start(&g, p);
+        uint32_t session, before = 0;
+        CHECK_OK(scheduler_session_open(g.s, &session, NULL));
+        for (int turn = 0; turn < 7; turn++) {
+            text again = t;
+            again.seed += 100;
+            for (int time = 0; time < 2; time++) { /* the second one is another's words */
+                text *now = time ? &again : &t;
+                say(now, OWN);
+                ask_for_answer(now);
+                rig_req *q = run_turn(&g, session, now);
+                bool exact = before && (page == 1 || !time);
+                CHECKF(!exact || q->cached_tokens == before - 1,
+                       "page %u, turn %d, time %d: %u of %u cached\n", page, turn, time,
+                       q->cached_tokens, before);
+                memcpy(now->ids + now->n, q->out, ANSWER * sizeof *now->ids);
+                now->n += ANSWER;
+                rig_expect(q, ANSWER);
+            }
+            t = again;
+            before = t.n;
+        }
+        CHECK_OK(scheduler_session_close(g.s, session, NULL));
+        stop(&g);
+    }
+}
+
 /* Idle sessions are in nobody's way, with the fewest states that there can be. */
 TEST(an_idle_session_gives_its_states_up)
 {

@@ -299,15 +299,26 @@ static bool leaves_snapshots(const req *r)
     return r->state == REQ_PREFILL && !(r->kv.turn && r->kv.published);
 }
 
+/* Whether r's working copy stays where it is, as its spare, and the step writes to another. With
+ * pages of several tokens: where a page ends, for the tree, which takes whole ones. With pages of
+ * one: where a streaming session's later turn begins, which leaves nothing in the tree; so one that
+ * takes that turn back, or sends it otherwise, goes on from there. */
+static bool turns_over(const schedule_batch *b, const state_memory *m, uint32_t i)
+{
+    const req *r = b->reqs[i];
+    const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];
+    if (m->page_size == 1) return r->kv.turn && r->kv.published && prefix == r->match_tokens;
+    /* How far a draft goes is not known yet; state_keep takes the spare from further on. */
+    const bool last = end == req_num_fill(r) && end / m->page_size == prefix / m->page_size;
+    return last || b->num_drafts[i];
+}
+
 static void take_states(schedule_batch *b, schedule_pools *pools)
 {
     const state_memory *m = &pools->states;
     for (uint32_t i = 0; m->pool && i < b->num_reqs; i++) {
         req *r = b->reqs[i];
-        const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];
-        const bool last = end == req_num_fill(r) && end / m->page_size == prefix / m->page_size;
-        /* How far a draft goes is not known yet; state_keep takes the spare from further on. */
-        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, last || b->num_drafts[i],
+        state_begin_step(m, pools->tree_cache, &r->kv, r->state_from, turns_over(b, m, i),
                          &b->state_in[i], &b->state_out[i]);
     }
     uint32_t next = 0;

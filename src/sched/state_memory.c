@@ -82,7 +82,7 @@ void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, r
     *in = !prefix ? 0 : own ? kv->state : loaded ? kv->spare_state : from;
     *out = kv->state;
     RAD_ASSERT(kv->state && (!prefix || *in));
-    if (!turns || !own || !m->keeps || m->page_size == 1 || prefix % m->page_size) return;
+    if (!turns || !own || !m->keeps || prefix % m->page_size) return;
     if (!kv->spare_state && !state_take_spare(m, cache, &kv->spare_state)) return;
     kv->spare_len = 0; /* it is written now */
     *out = kv->spare_state;

@@ -92,8 +92,8 @@ bool state_wants_cut(const state_memory *m, const req *r, uint64_t room);
 
 /* A request's step behind what it has: it must have a working copy (state_take). Writes the state
  * it begins with, its own, what a load brought as a spare, or `from`, its match's; and where it
- * leaves the one behind the step. `turns`: no page ends within the step, so where one ends before
- * it, the copy that stands there becomes the spare. */
+ * leaves the one behind the step. `turns`: the copy that stands where a page ends before the step
+ * becomes the spare, since none ends within it, or since a turn may be taken back to there. */
 void state_begin_step(const state_memory *m, rad_cache *cache, rad_req_kv *kv, rad_state from,
                       bool turns, rad_state *in, rad_state *out);
 
