@@ -434,6 +434,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
                               .draft_ngrams = w.drafts && below(2),
+                              .draft_tree = w.drafts && below(2),
                               .draft_source = w.drafts ? guesses : (draft_source){0},
                               .on_output = on_output,
                               .user = &w};

@@ -216,4 +216,120 @@ TEST(drafts_that_do_not_pay_are_hardly_tried)
     }
 }
 
+/* ---- from the tree ---- */
+
+enum { TEXTS = 24, LENGTH = 120 };
+
+/* Whether some text begins with ids[0..n) and goes on with out[0..count), or ends before that. */
+static bool goes_on(rad_token texts[TEXTS][LENGTH], const rad_token *ids, uint32_t n,
+                    const rad_token *out, uint32_t count)
+{
+    for (int i = 0; i < TEXTS; i++) {
+        const uint32_t more = RAD_MIN(count, LENGTH - n);
+        if (!memcmp(texts[i], ids, n * sizeof *ids) &&
+            !memcmp(texts[i] + n, out, more * sizeof *out) && more == count)
+            return true;
+    }
+    return false;
+}
+
+/* Texts that fork at any place, in two namespaces; whatever is asked is answered as one of them in
+ * its namespace goes on, or not at all where there is none. */
+TEST(a_continuation_is_one_of_a_text_that_began_alike)
+{
+    uint64_t seed = test_told_seed();
+    for (uint32_t page_size = 1; page_size <= 4; page_size += 3) {
+        static rad_token texts[2][TEXTS][LENGTH];
+        rad_slot slots[LENGTH];
+        rad_cache *cache;
+        rad_kv_allocator *kv;
+        const rad_kv_allocator_params pages = {
+            .struct_size = sizeof pages, .num_pages = 8192, .page_size = page_size};
+        CHECK_OK(rad_kv_allocator_create(NULL, &pages, &kv, NULL));
+        const rad_cache_params params = {.struct_size = sizeof params,
+                                         .kind = RAD_CACHE_RADIX,
+                                         .page_size = page_size,
+                                         .kv_allocator = kv};
+        CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
+        for (uint32_t i = 0; i < 2 * TEXTS; i++) {
+            rad_token *ids = texts[i % 2][i / 2];
+            const uint32_t fork = (uint32_t)(test_random(&seed) % LENGTH);
+            memcpy(ids, texts[i % 2][test_random(&seed) % (i / 2 + 1)], fork * sizeof *ids);
+            for (uint32_t k = fork; k < LENGTH; k++)
+                ids[k] = (rad_token)(test_random(&seed) % 200 + 1000 * (i % 2));
+            const rad_key key = {
+                .tokens = ids, .num_tokens = LENGTH, .cache_salt = i % 2 ? "other" : NULL};
+            rad_inserted in;
+            const uint32_t none = 0, all = LENGTH;
+            CHECK_OK(rad_kv_alloc_extend(kv, 1, &none, &all, &(rad_slot){-1}, slots, NULL));
+            CHECK_OK(rad_cache_insert(cache, &key, slots, NULL, &in, NULL));
+            CHECK_OK(rad_kv_free_slots(kv, slots, in.prefix_tokens, NULL));
+        }
+        uint32_t found = 0;
+        for (int ask = 0; ask < 2000; ask++) {
+            const uint32_t ns = ask % 2, n = (uint32_t)(test_random(&seed) % (LENGTH - 1));
+            rad_token ids[LENGTH], out[16];
+            uint32_t count = 99;
+            memcpy(ids, texts[ns][test_random(&seed) % TEXTS], sizeof ids);
+            const bool foreign = n && ask % 8 > 5;
+            if (foreign) ids[test_random(&seed) % n] = 5000;
+            const rad_key key = {.tokens = ids, .num_tokens = n, .cache_salt = ns ? "other" : NULL};
+            rad_match match = {0};
+            if (n && ask % 3) CHECK_OK(rad_cache_lookup(cache, &key, &match));
+            rad_node_info info = {.struct_size = sizeof info};
+            CHECK_OK(rad_cache_get_node_info(cache, match.last_node, &info, NULL));
+            const bool ends = info.depth_tokens == match.prefix_tokens; /* not within its edge */
+            CHECK_OK(rad_cache_continuation(cache, &key, ends ? match.last_node : (rad_ref){0},
+                                            ends ? match.prefix_tokens : 0, out, 16, &count));
+            CHECK(count <= 16 && (foreign ? !count : count > 0));
+            CHECK(!count || goes_on(texts[ns], ids, n, out, count));
+            found += count == 16;
+        }
+        CHECK(found > 500);
+        rad_key key = {.tokens = texts[0][0], .num_tokens = 8, .cache_salt = "nobody's"};
+        rad_token out[4];
+        uint32_t count = 99;
+        CHECK_OK(rad_cache_continuation(cache, &key, (rad_ref){0}, 0, out, 4, &count));
+        CHECK(count == 0);
+        CHECK(rad_cache_continuation(cache, &key, (rad_ref){7, 99}, 4, out, 4, &count) ==
+              RAD_E_STATE);
+        rad_cache_destroy(cache);
+        rad_kv_allocator_destroy(kv);
+    }
+}
+
+/* A prompt that was asked before is answered in a few steps; in another namespace it is not. */
+TEST(a_repeated_prompt_goes_the_way_that_it_went_before)
+{
+    for (uint32_t page_size = 1; page_size <= 16; page_size += 15) {
+        rig g;
+        rad_token ids[IDS];
+        scheduler_params params = rig_params(8192, page_size, 64);
+        params.max_draft_tokens = 15;
+        params.draft_tree = true;
+        rig_start(&g, params);
+        g.s->drafts.at_any_price = true;
+        rig_prompt(ids, IDS, 1);
+        for (int time = 0; time < 3; time++) {
+            const uint64_t steps = g.steps;
+            rig_req *q = malloc(sizeof *q);
+            memset(q, 0, sizeof *q);
+            const req_params p = {.ids = ids,
+                                  .num_ids = IDS,
+                                  .max_new_tokens = 160,
+                                  .sampling = {.top_p = 1},
+                                  .cache_salt = time == 1 ? "other" : NULL,
+                                  .user = q};
+            CHECK_OK(req_init(&q->r, NULL, &p, NULL));
+            CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+            rig_run(&g);
+            CHECK(time < 2 ? g.steps - steps >= 160 : g.steps - steps < 160 / 8);
+            rig_expect(q, 160);
+        }
+        const draft_stats d = rig_stats(&g).drafts;
+        CHECK(d.accepted[DRAFT_TREE] > 120 && d.proposed[DRAFT_TREE] < 160);
+        rig_stop(&g);
+    }
+}
+
 TEST_MAIN()

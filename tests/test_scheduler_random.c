@@ -124,6 +124,7 @@ static void draw_drafts(scheduler_params *params, uint64_t *rng)
     if (below(rng, 3) == 0) return;
     params->max_draft_tokens = most[below(rng, RAD_COUNT(most))];
     params->draft_ngrams = below(rng, 2);
+    params->draft_tree = below(rng, 2);
     guess.wrong = below(rng, 4) ? 2 + below(rng, 12) : 0;
     if (below(rng, 4)) params->draft_source.propose = guess_tokens;
 }

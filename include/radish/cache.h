@@ -200,6 +200,17 @@ RAD_API rad_status rad_cache_match_batch(rad_cache *cache, const rad_key *keys, 
  * shares at least a page. O(num_tokens). */
 RAD_API rad_status rad_cache_lookup(const rad_cache *cache, const rad_key *key, rad_match *match);
 
+/* What requests that began with `key` went on with: up to `room` tokens that stand behind it in its
+ * namespace, of several ways the one that was used last. A guess at what is to come, for drafts
+ * that are verified; *num_tokens is 0 where nobody went this way. `node` is known to end the key's
+ * first node_tokens tokens, so that only the rest is compared: a match's last_node or a request's
+ * lock, {0, 0} and 0 for none. Neither touches nor splits. RAD_E_STATE: a stale ref, or one of
+ * another namespace; RAD_E_UNSUPPORTED: a cache without nodes, or with bigram keys; RAD_E_INVAL:
+ * lengths that do not go together. O(tokens compared + room * 64). */
+RAD_API rad_status rad_cache_continuation(const rad_cache *cache, const rad_key *key, rad_ref node,
+                                          uint32_t node_tokens, rad_token *tokens, uint32_t room,
+                                          uint32_t *num_tokens);
+
 /* This struct does not grow. */
 typedef struct rad_insert_params {
     int32_t priority;     /* a node keeps the maximum over its inserts */

@@ -525,9 +525,10 @@ static int run_command(int argc, char **argv, config_file *config)
          .help =
              "Who guesses tokens that are computed in one step and kept as far as they are what\n"
              "the model says; no answer depends on it. none (default): only the text that the\n"
-             "grammar of a constrained request forces; ngram: besides, what stood behind the\n"
-             "same tokens earlier in the request's own text. Nothing is guessed where it was\n"
-             "measured not to pay."},
+             "grammar of a constrained request forces; tree: besides, what requests of the same\n"
+             "namespace that began alike went on with; ngram: what stood behind the same tokens\n"
+             "earlier in the request's own text; tree,ngram: both. Nothing is guessed where it\n"
+             "was measured not to pay."},
         {.kind = CLI_U32,
          .name = "speculative-num-draft-tokens",
          .arg = "N",

@@ -24,6 +24,15 @@ enum { DETOK_RING = 4096 };
 
 /* ---- create ---- */
 
+/* Of speculative_algorithm: 1 tree, 2 ngram; -1: it is none of its names. */
+static int guessers(const engine_params *p)
+{
+    static const char *const names[] = {"none", "tree", "ngram", "tree,ngram"};
+    for (int i = 0; p->speculative_algorithm && i < (int)RAD_COUNT(names); i++)
+        if (strcasecmp(p->speculative_algorithm, names[i]) == 0) return i;
+    return p->speculative_algorithm ? -1 : 0;
+}
+
 rad_status check_scheduling(const engine_params *p, rad_error *err)
 {
     schedule_policy policy = SCHEDULE_LPM;
@@ -38,10 +47,10 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->pooling && strcmp(p->pooling, "auto") != 0 && strcmp(p->pooling, "last") != 0 &&
         strcmp(p->pooling, "mean") != 0)
         return rad_fail(err, RAD_E_INVAL, "pooling is auto, last or mean, not '%.60s'", p->pooling);
-    const char *who = p->speculative_algorithm;
-    if (who && strcasecmp(who, "none") != 0 && strcasecmp(who, "ngram") != 0)
-        return rad_fail(err, RAD_E_INVAL, "speculative_algorithm is none or ngram, not '%.60s'",
-                        who);
+    if (guessers(p) < 0)
+        return rad_fail(err, RAD_E_INVAL,
+                        "speculative_algorithm is none, tree, ngram or tree,ngram, not '%.60s'",
+                        p->speculative_algorithm);
     if (p->speculative_num_draft_tokens > DRAFT_MOST)
         return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
                         DRAFT_MOST, p->speculative_num_draft_tokens);
@@ -162,8 +171,8 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .max_draft_tokens = p->speculative_num_draft_tokens,
-        .draft_ngrams = p->speculative_algorithm &&
-                        strcasecmp(p->speculative_algorithm, "ngram") == 0,
+        .draft_tree = guessers(p) & 1,
+        .draft_ngrams = guessers(p) & 2,
         .verify_rate = p->verify_rate,
         .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
         .max_sessions = p->max_sessions,

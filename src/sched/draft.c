@@ -21,12 +21,13 @@ enum {
     LONG_MATCH = 8 /* tokens */
 };
 static const float KEEP = 0.9f, KEEP_OF_ALL = 0.998f, AGE = 0.98f;
-static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.4f, 0.75f}; /* before anything is known */
+static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.6f, 0.4f,
+                                          0.75f}; /* before anything is known */
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
 
 const char *draft_kind_name(draft_kind kind)
 {
-    static const char *const names[DRAFT_KINDS] = {"forced", "given", "ngram"};
+    static const char *const names[DRAFT_KINDS] = {"forced", "given", "tree", "ngram"};
     return names[kind];
 }
 
@@ -71,25 +72,38 @@ void draft_learn(drafter *d, req *r, uint32_t proposed, uint32_t accepted)
 
 /* ---- proposals ---- */
 
-static uint32_t propose_forced(drafter *d, const rad_env *env, req *r, rad_token *out,
-                               uint32_t room)
+static uint32_t propose_forced(scheduler *s, req *r, rad_token *out, uint32_t room)
 {
-    (void)d, (void)env;
+    (void)s;
     if (!r->rule || !r->rule->ops->forced) return 0;
     return r->rule->ops->forced(r->rule, out, room);
 }
 
-static uint32_t propose_given(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+static uint32_t propose_given(scheduler *s, req *r, rad_token *out, uint32_t room)
 {
-    (void)env;
-    return d->given.propose ? d->given.propose(d->given.user, r, out, room) : 0;
+    const draft_source *given = &s->drafts.given;
+    return given->propose ? given->propose(given->user, r, out, room) : 0;
 }
 
-static uint32_t propose_ngram(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+/* Behind what the request holds of the tree only its own tokens are compared. */
+static uint32_t propose_tree(scheduler *s, req *r, rad_token *out, uint32_t room)
 {
+    const rad_key key = req_key(r, req_num_fill(r));
+    const rad_req_kv *kv = &r->kv;
+    const uint32_t known = kv->lock.held ? kv->protected_len : 0;
+    uint32_t count = 0;
+    if (!s->drafts.tree) return 0;
+    (void)rad_cache_continuation(s->pools.inner_cache, &key, known ? kv->lock.node : (rad_ref){0},
+                                 known, out, room, &count);
+    return count;
+}
+
+static uint32_t propose_ngram(scheduler *s, req *r, rad_token *out, uint32_t room)
+{
+    drafter *d = &s->drafts;
     uint32_t match;
     if (!d->ngram) return 0;
-    if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, env);
+    if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, &s->env);
     if (!r->draft.ngrams) return 0;
     uint32_t n = ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match);
     if (match >= LONG_MATCH) r->draft.trust = DRAFT_NGRAM_LONG;
@@ -97,14 +111,13 @@ static uint32_t propose_ngram(drafter *d, const rad_env *env, req *r, rad_token 
 }
 
 /* The table of sources; the first that has something is taken. */
-static uint32_t propose(drafter *d, const rad_env *env, req *r, rad_token *out, uint32_t room)
+static uint32_t propose(scheduler *s, req *r, rad_token *out, uint32_t room)
 {
-    static uint32_t (*const sources[DRAFT_KINDS])(drafter *, const rad_env *, req *, rad_token *,
-                                                  uint32_t) = {propose_forced, propose_given,
-                                                               propose_ngram};
+    static uint32_t (*const sources[DRAFT_KINDS])(scheduler *, req *, rad_token *, uint32_t) = {
+        propose_forced, propose_given, propose_tree, propose_ngram};
     for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++) {
         r->draft.kind = r->draft.trust = kind;
-        uint32_t n = sources[kind](d, env, r, out, room);
+        uint32_t n = sources[kind](s, r, out, room);
         if (n) return RAD_MIN(n, room);
     }
     return 0;
@@ -212,7 +225,7 @@ static void plan(scheduler *s, draft_room *left, req *r)
     most = RAD_MIN(most, r->max_new_tokens - r->num_output - 1); /* each brings one, and one more */
     if (!most || req_reserve(r, most + 1) != RAD_OK) return;
     rad_token *drafts = r->fill_ids + req_num_fill(r);
-    uint32_t n = propose(d, &s->env, r, drafts, most);
+    uint32_t n = propose(s, r, drafts, most);
     n = worth(s, left, r, possible(s, r, drafts, n));
     while (n && !fits(s, left, r, n))
         n--;

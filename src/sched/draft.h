@@ -63,14 +63,14 @@ typedef struct drafter {
     uint32_t most_planned; /* rows of a step so far: the next has at most twice as many */
     uint32_t idle_steps;   /* steps since any were planned */
     uint32_t steps;        /* that could have had some */
-    bool ngram;            /* DRAFT_NGRAM is on */
+    bool tree, ngram;      /* DRAFT_TREE and DRAFT_NGRAM are on */
     bool at_any_price;     /* as many as there are, whatever they cost (tests) */
     draft_source given;
     draft_trust trust[DRAFT_TRUSTS]; /* of all requests */
     ngram_pool ngrams;
 } drafter;
 
-const char *draft_kind_name(draft_kind kind); /* "forced", "given", "ngram" */
+const char *draft_kind_name(draft_kind kind); /* "forced", "given", ... */
 
 /* Rows of drafts that a step has at most, with so many tokens for one request. */
 static inline uint32_t draft_max_rows(uint32_t most)

@@ -476,6 +476,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     step_cost_init(&s->cost);
     s->drafts = (drafter){.most = params->max_draft_tokens,
                           .rows = draft_max_rows(params->max_draft_tokens),
+                          .tree = params->draft_tree && params->cache_kind != RAD_CACHE_CHUNK,
                           .ngram = params->draft_ngrams,
                           .given = params->draft_source};
     s->check.last_ns = s->check.quiet_ns = full.now_ns(full.user);

@@ -31,6 +31,7 @@ typedef struct self_check_stats {
 typedef enum draft_kind {
     DRAFT_FORCED, /* text that its rule forces, as it is usually tokenised */
     DRAFT_GIVEN,  /* scheduler_params.draft_source */
+    DRAFT_TREE,   /* what others that began alike went on with, in the same namespace */
     DRAFT_NGRAM,  /* what stood behind the same tokens in the request's own text */
     DRAFT_KINDS
 } draft_kind;

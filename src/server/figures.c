@@ -10,7 +10,7 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
     .at = offsetof(server_figures, field), .kind = SIZE_OF(field) == 4 ? FIGURE_U32 : FIGURE_U64
 #define AT_F64(field) .at = offsetof(server_figures, field), .kind = FIGURE_F64
 #define SCHED(field) AT(engine.sched.field)
-#define DRAFTS(what, kind) AT(engine.sched.drafts.what[kind])
+#define DRAFTS(what, kind) AT(engine.sched.drafts.what[kind]), TELLS
 #define TIER(field)  AT(engine.sched.tiers.field), .tells = true, .tiers = true
 
 #define COUNTER(metric, help) metric, "", "counter", help
@@ -73,15 +73,19 @@ static const figure table[] = {
     {"draft_tokens_forced", "radish:draft_tokens_total", ",source=\"forced\"", "counter",
      "Tokens computed before they were known to be right, by who guessed them.",
      DRAFTS(proposed, DRAFT_FORCED)},
+    {"draft_tokens_tree", "radish:draft_tokens_total", ",source=\"tree\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_TREE)},
     {"draft_tokens_ngram", "radish:draft_tokens_total", ",source=\"ngram\"", NULL, NULL,
      DRAFTS(proposed, DRAFT_NGRAM)},
     {"accepted_draft_tokens_forced", "radish:accepted_draft_tokens_total", ",source=\"forced\"",
      "counter", "Of these, tokens that the answers have.", DRAFTS(accepted, DRAFT_FORCED)},
+    {"accepted_draft_tokens_tree", "radish:accepted_draft_tokens_total", ",source=\"tree\"", NULL,
+     NULL, DRAFTS(accepted, DRAFT_TREE)},
     {"accepted_draft_tokens_ngram", "radish:accepted_draft_tokens_total", ",source=\"ngram\"", NULL,
      NULL, DRAFTS(accepted, DRAFT_NGRAM)},
     {"avg_spec_accept_length",
      GAUGE("sglang:spec_accept_length", "Tokens that a decoding request said in a step, so far."),
-     AT_F64(spec_accept_length)},
+     AT_F64(spec_accept_length), TELLS},
     {"masks", COUNTER("radish:masks_total", "Masks of what constrained requests may say next."),
      SCHED(masks)},
     {"mask_ns",
