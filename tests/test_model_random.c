@@ -484,6 +484,40 @@ TEST(heads_of_two_shapes_lie_apart)
     tiny_model_fini(&w);
 }
 
+/* Gemma 4's own: 256 numbers where a layer slides, 512 where it does not. */
+TEST(heads_as_wide_as_in_real_files)
+{
+    uint64_t state = 4;
+    for (uint32_t experts = 0; experts <= 8; experts += 8)
+        check_shape(&(tiny_model){.arch = "gemma4",
+                                  .vocab = 40,
+                                  .layers = 3 + !experts,
+                                  .dim = 32,
+                                  .ffn = 64,
+                                  .heads = 2,
+                                  .kv_heads = 1,
+                                  .head_dim = 512,
+                                  .v_head_dim = 512,
+                                  .rope_dim = 512,
+                                  .context = MOST_TOKENS,
+                                  .window = 50,
+                                  .window_head_dim = 256,
+                                  .window_kv_heads = experts ? 2 : 1,
+                                  .shared_kv = experts ? 0 : 1,
+                                  .layer_embd = experts ? 0 : 32,
+                                  .experts = experts,
+                                  .used = experts / 4,
+                                  .expert_ffn = 32,
+                                  .v_is_k = experts > 0,
+                                  .pairs = experts > 0,
+                                  .expert_scales = experts > 0,
+                                  .output_scale = true,
+                                  .rope_freqs = true,
+                                  .final_cap = 30,
+                                  .tied = true},
+                    &state, 4, NULL);
+}
+
 /* The reference once had no room for a q_norm wider than every other row. */
 TEST(heads_may_be_wider_than_all_else)
 {
