@@ -186,6 +186,23 @@ def test_windows_come_back_from_redis_after_a_restart():
             redis.end()
 
 
+def test_gemma4s_windows_lie_apart_in_any_case():
+    """Their heads are not as the others': with a context below the window, and where masks are asked
+    for. A pool with room for no window is refused."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, ids, answers = pathlib.Path(directory) / "m.gguf", prompt(20, 3), []
+        tiny_gguf.write(path, tiny_gguf.SPECS["gemma4"])
+        common = ["--threads", 2, "--dtype", "f32"]
+        for args in ([], ["--context-length", 32], ["--disable-hybrid-swa-memory"],
+                     ["--max-total-tokens", 96, "--page-size", 16]):
+            with Server(path, *common, *args) as s:
+                answers += [ask(s, ids, 8)[0] for _ in range(2)]
+                check(info(s)["swa_max_total_num_tokens"] > 0, args)
+        check(all(answer == answers[0] for answer in answers), answers)
+        err = radish("serve", path, *common, "--max-total-tokens", 64, "--page-size", 16, want=1)[1]
+        check("window memory of 64 tokens is too small for a window of 40" in err, err)
+
+
 def test_a_ratio_that_is_none_is_refused():
     with tempfile.TemporaryDirectory() as directory:
         path = model(directory, "gemma2")
