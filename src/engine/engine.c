@@ -317,6 +317,10 @@ static void log_window(const engine *e)
                 (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / 1e6,
                 (unsigned long long)i->window_kv_bytes_per_token, model->window_layers,
                 model->num_layers, i->sliding_window);
+        if (e->params.disable_hybrid_swa_memory)
+            rad_log(&e->env, RAD_LOG_WARN,
+                    "engine: --disable-hybrid-swa-memory is without effect: layers with a window "
+                    "have heads of their own, whose K/V lie apart");
         return;
     }
     if (e->params.disable_hybrid_swa_memory)

@@ -198,6 +198,7 @@ def test_gemma4s_windows_lie_apart_in_any_case():
             with Server(path, *common, *args) as s:
                 answers += [ask(s, ids, 8)[0] for _ in range(2)]
                 check(info(s)["swa_max_total_num_tokens"] > 0, args)
+            check(("is without effect" in s.log) == ("--disable-hybrid-swa-memory" in args), s.log)
         check(all(answer == answers[0] for answer in answers), answers)
         err = radish("serve", path, *common, "--max-total-tokens", 64, "--page-size", 16, want=1)[1]
         check("window memory of 64 tokens is too small for a window of 40" in err, err)
