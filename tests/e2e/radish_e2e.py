@@ -120,7 +120,7 @@ class Server:
             if not line:
                 raise AssertionError("the server ended: " + self.process.stderr.read().decode())
             self.banner += line
-        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.banner).group(1))
+        self.port = int(re.search(r"https?://127\.0\.0\.1:(\d+)", self.banner).group(1))
         return self
 
     def __exit__(self, kind, value, trace):

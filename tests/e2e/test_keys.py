@@ -192,17 +192,5 @@ def test_bad_keys():
         check("1 to 512" in radish("serve", STORIES, "--api-key", "", want=2)[1])
 
 
-def test_bad_certificates():
-    with tempfile.TemporaryDirectory() as tmp:
-        path = pathlib.Path(tmp) / "a.pem"
-        told = radish("serve", STORIES, "--ssl-keyfile", path, want=2)[1]
-        check("need --ssl-certfile" in told, told)
-        told = radish("serve", STORIES, "--ssl-certfile", path, want=1)[1]
-        check(f"--ssl-certfile {path}: No such file" in told and told.count("\n") == 1, told)
-        path.write_text("nothing")
-        told = radish("serve", STORIES, "--ssl-certfile", path, want=1)[1]
-        check("no certificate in PEM" in told, told)
-
-
 if __name__ == "__main__":
     run(globals())
