@@ -12,7 +12,9 @@
  * (and recurrent states') bytes at the rate at which this machine reads a buffer of that size and
  * of those operations at the instructions' rates (those that the process chooses, so up to
  * RADISH_ISA), and the K/V bytes of all contexts at the former rate; all rates are measured in the
- * same run. A mixture's matrices count as far as the step's tokens have chosen their experts.
+ * same run. "With the scales": products at the rate of all that a block of 32 needs, not of its
+ * products alone (instruction_peak.h). A mixture's matrices count as far as the step's tokens have
+ * chosen their experts.
  *
  * "products alone": every matrix of the model in turn, times as many rows as it has in the prefill,
  * an expert's counted as if each token's `used` were dense matrices that all tokens go through:
@@ -44,6 +46,7 @@ typedef struct job {
     double weight_bytes, layer_weights, output_weights; /* a step's; numbers in matrices */
     double q_dim;                                       /* num_heads * v_head_dim */
     double read_rate, flop_rate, attn_rate;             /* bytes and operations a second */
+    double scaled_rate; /* operations with what the scales of blocks need; 0: there are none */
     compute_pool *pool;                                 /* that measures them */
 } job;
 
@@ -104,8 +107,8 @@ static void run_batch(void *arg)
     must(runner_forward(j->model, &batch, &logits, &err), &err);
 }
 
-/* Seconds that the step cannot do without; see the top. */
-static double bound_of(const job *j)
+/* Seconds that the step cannot do without where products go at `flop_rate`; see the top. */
+static double bound_of(const job *j, double flop_rate)
 {
     const runner_info *info = &j->model->info;
     double tokens = (double)j->num_reqs * j->extend;
@@ -121,7 +124,7 @@ static double bound_of(const job *j)
                            (chosen > 0 ? (chosen - j->experts_used) * j->expert_bytes : 0);
     double states = 2.0 * (double)info->state_bytes * j->num_reqs; /* read and written */
     double read = (weights + states) / j->read_rate;
-    double compute = flop / j->flop_rate + attention / j->attn_rate;
+    double compute = flop / flop_rate + attention / j->attn_rate;
     return (read > compute ? read : compute) + kv / j->read_rate;
 }
 
@@ -142,8 +145,10 @@ static double measure(job *j, const char *what, uint32_t num_reqs, uint32_t exte
     double tokens = (double)num_reqs * extend;
     printf("  %-24s %9.1f tokens/s   %8.2f ms a step (p10 %.2f, p90 %.2f, %d runs)", what,
            tokens / t.p50, t.p50 * 1e3, t.p10 * 1e3, t.p90 * 1e3, t.runs);
-    double bound = bound_of(j);
+    double bound = bound_of(j, j->flop_rate);
     if (j->flop_rate > 0) printf("   bound %.2f ms, %.0f%%", bound * 1e3, 100 * bound / t.p50);
+    if (j->scaled_rate > 0)
+        printf(", with the scales %.0f%%", 100 * bound_of(j, j->scaled_rate) / t.p50);
     printf("   (%.1f GB/s)\n", j->read_rate * 1e-9);
     return t.p50;
 }
@@ -327,8 +332,13 @@ static void bench_file(const char *path, model_runner_params params, compute_poo
     printf("%s, %s, attention %s: loaded in %.2f s\n", path, gemm_type_name(type),
            params.attn ? params.attn->name : "default", bench_now() - t);
     j.pool = pool;
-    j.flop_rate = instruction_peak_gflops(peak_kind_of(type), pool) * 1e9;
-    bool pairs = j.model->info.kv_dtype == RAD_BF16 && peak_kind_of(type) != PEAK_F32;
+    const peak_kind kind = peak_kind_of(type);
+    j.flop_rate = instruction_peak_gflops(kind, pool) * 1e9;
+    if (kind == PEAK_INT8 || kind == PEAK_SMALL_INT)
+        j.scaled_rate = 1e9 * instruction_peak_gflops(kind == PEAK_INT8 ? PEAK_INT8_SCALED
+                                                                        : PEAK_SMALL_INT_SCALED,
+                                                      pool);
+    bool pairs = j.model->info.kv_dtype == RAD_BF16 && kind != PEAK_F32;
     j.attn_rate = instruction_peak_gflops(pairs ? PEAK_BF16 : PEAK_F32, pool) * 1e9;
     printf("  a step reads %.1f MB of weights; instructions %.0f GFLOP/s\n", j.weight_bytes * 1e-6,
            j.flop_rate * 1e-9);
