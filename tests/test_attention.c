@@ -510,8 +510,9 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
     static const struct {
         rad_dtype dtype;
         const char *isa; /* NULL: the best */
-    } kinds[] = {{RAD_BF16, NULL},   {RAD_F32, "avx2"},   {RAD_BF16, NULL}, {RAD_F8_E4M3, NULL},
-                 {RAD_BF16, "avx2"}, {RAD_F8_E5M2, NULL}, {RAD_F32, NULL},  {RAD_I8, NULL}};
+    } kinds[] = {{RAD_BF16, NULL},   {RAD_F32, "avx2"}, {RAD_BF16, NULL}, {RAD_F8_E4M3, NULL},
+                 {RAD_BF16, "avx2"}, {RAD_F16, "avx2"}, {RAD_F16, NULL},  {RAD_F8_E5M2, NULL},
+                 {RAD_F32, NULL},    {RAD_I8, NULL}};
     uint64_t seed = test_told_seed();
     for (uint32_t round = 0; round < test_scale(24 / SLOWER, 720); round++) {
         const attn_backend *backend = gear_attn_cpu(kinds[round % RAD_COUNT(kinds)].isa);

@@ -55,12 +55,14 @@ static void fill_memory(world *w, bool odd, uint64_t *seed)
             const float f = random_float(seed);
             if (w->dtype == RAD_F32) memcpy(&bits, &f, sizeof bits);
             if (w->dtype == RAD_BF16) bits = bf16_from_f32(f);
+            if (w->dtype == RAD_F16) bits &= 0xbfff; /* below 2 */
             if (kv_dtype_is_fp8(w->dtype)) bits &= 0xbf;
             if (odd && b == 1 && test_random(seed) % 600 == 0) {
                 const uint64_t any = test_random(seed);
                 bits = any % 2                ? (uint32_t)(any >> 8)
                        : w->dtype == RAD_F32  ? 0x7f800000
                        : w->dtype == RAD_BF16 ? 0x7f80
+                       : w->dtype == RAD_F16  ? 0x7c00
                                               : 0x7c;
             }
             memcpy(bytes + i, &bits, number);
@@ -131,7 +133,7 @@ static void world_fini(world *w)
 
 static bool has_codes(uint32_t dtype)
 {
-    return dtype != RAD_F32 && dtype != RAD_BF16;
+    return dtype == RAD_I8 || kv_dtype_is_fp8(dtype);
 }
 
 static const attn_kernels *kernels_of(const world *w)
@@ -186,7 +188,8 @@ static bool has_strips(kind k)
 }
 
 static const kind kinds[] = {{RAD_BF16, false},    {RAD_F32, true},  {RAD_F8_E4M3, false},
-                             {RAD_F8_E5M2, false}, {RAD_BF16, true}, {RAD_I8, false}};
+                             {RAD_F8_E5M2, false}, {RAD_BF16, true}, {RAD_I8, false},
+                             {RAD_F16, true}};
 
 TEST(strips_have_the_bits_of_the_narrow_walk)
 {
@@ -351,9 +354,11 @@ TEST(strips_leave_what_they_cannot)
         call.heads = ATTN_STRIP_SHARING + 1;
         CHECK(!attn_strip_takes(&call, &u));
         call.heads = ATTN_STRIP_SHARING;
+        const attn_call before = call;
         call.decoded = true;
+        call.kv.dtype = RAD_I8;
         CHECK(!attn_strip_takes(&call, &u));
-        call.decoded = false;
+        call = before;
         u.side_end = ATTN_STRIP_ROWS / ATTN_STRIP_SHARING + 1;
         CHECK(!attn_strip_takes(&call, &u));
         free(out);

@@ -22,7 +22,8 @@ typedef struct workspace {
 bool attn_strip_takes(const attn_call *call, const attn_unit *u)
 {
     const uint32_t dim = call->layer->head_dim;
-    return call->kernels->strip && !call->mla && !call->decoded && u->num_tokens == 1 &&
+    const bool decoded = call->decoded && call->kv.dtype != RAD_F16; /* which strips read */
+    return call->kernels->strip && !call->mla && !decoded && u->num_tokens == 1 &&
            call->parts == 1 && call->heads <= ATTN_STRIP_SHARING &&
            call->heads * (u->side_end - u->side_begin) <= ATTN_STRIP_ROWS && dim == call->v_dim &&
            dim % 32 == 0 && dim <= ATTN_STRIP_DIM;

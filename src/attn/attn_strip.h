@@ -4,12 +4,12 @@
  *     strip   a few tokens after the other: the keys of all heads, as they lie; the softmax of
  *             all heads; then the values, likewise
  *
- * Each line is loaded once, in memory order, and used from registers: f32 and bf16 16 tokens at a
- * time, codes (attn_codes.h) 32. Prefetches run ahead of the loads. A core keeps some 48 line fills
- * in flight and silently drops a prefetch beyond these (docs/kernels.md); a dropped line is a cache
- * miss in the middle of the products. Two measures against that: prefetches are issued at a
- * constant rate, also in the softmax, which loads nothing; and each line is prefetched a second
- * time (attn_strip_body.h).
+ * Each line is loaded once, in memory order, and used from registers: f32, bf16 and f16 16
+ * tokens at a time, codes (attn_codes.h) 32. Prefetches run ahead of the loads. A core keeps some
+ * 48 line fills in flight and silently drops a prefetch beyond these (docs/kernels.md); a dropped
+ * line is a cache miss in the middle of the products. Two measures against that: prefetches are
+ * issued at a constant rate, also in the softmax, which loads nothing; and each line is prefetched
+ * a second time (attn_strip_body.h).
  *
  * A row's operations and their order are those of the narrow layout: which one is taken never
  * shows in a bit (P1). */
@@ -87,7 +87,7 @@ static inline void attn_strip_ask_from(attn_strip *s, uint32_t row)
 
 void attn_strip_avx512bf16(attn_strip *strip); /* bf16 */
 void attn_strip_avx512vbmi(attn_strip *strip); /* fp8 and int8 as in attn_codes.h */
-void attn_strip_avx2_f32(attn_strip *strip);   /* `chain` */
+void attn_strip_avx2_f32(attn_strip *strip);   /* `chain`: f32, and f16 as it lies */
 void attn_strip_avx2_bf16(attn_strip *strip);
 
 #endif

@@ -1,5 +1,5 @@
-/* attn_strip_chain.h - strips (attn_strip.h) of f32 and bf16 pools by vectors of 8 lanes, for the
- * arithmetic `chain`.
+/* attn_strip_chain.h - strips (attn_strip.h) of f32, bf16 and f16 pools by vectors of 8 lanes, for
+ * the arithmetic `chain`.
  *
  *     scores   8 keys x 4 words are transposed in registers: a lane is a key. 16 keys at a time
  *              where a KV head has up to 4 rows, so that enough chains of fmas run side by side
@@ -25,20 +25,43 @@ TILE void ask_again(const char *const *row, size_t at)
 }
 
 /* One dimension of some keys, times that of each row of q. */
-#define ADD_DIMENSION(KEY, at)                                                                     \
+#define ADD_DIMENSION(first, end, KEY, at)                                                         \
     _Pragma("GCC unroll 8") for (uint32_t r = 0; r < sharing; r++)                                 \
     {                                                                                              \
         const vf factor = vf_set1(q[r * ldq + (at)]);                                              \
-        _Pragma("GCC unroll 2") for (int g = 0; g < groups; g++)                                   \
+        _Pragma("GCC unroll 2") for (int g = (first); g < (end); g++)                              \
             sum[g][r] = vf_fma(factor, (KEY), sum[g][r]);                                          \
     }
 
+/* Eight f16 of each of eight rows, from byte `at` on, become eight vectors of one of every row. */
+TILE void transpose_f16(const char *const row[W], size_t at, vf to[W])
+{
+    __m256i r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m128i low = _mm_loadu_si128((const __m128i *)(row[i] + at));
+        __m128i high = _mm_loadu_si128((const __m128i *)(row[i + 4] + at));
+        r[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+    }
+    __m256i a = _mm256_unpacklo_epi16(r[0], r[1]), b = _mm256_unpackhi_epi16(r[0], r[1]);
+    __m256i c = _mm256_unpacklo_epi16(r[2], r[3]), d = _mm256_unpackhi_epi16(r[2], r[3]);
+    const __m256i two[4] = {/* dimensions of rows 0 to 3, then of 4 to 7 */
+                            _mm256_unpacklo_epi32(a, c), _mm256_unpackhi_epi32(a, c),
+                            _mm256_unpacklo_epi32(b, d), _mm256_unpackhi_epi32(b, d)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m256i in_order = _mm256_permute4x64_epi64(two[i], 0xd8);
+        to[2 * i] = _mm256_cvtph_ps(_mm256_castsi256_si128(in_order));
+        to[2 * i + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(in_order, 1));
+    }
+}
+
 /* The scores of KV head h with some vectors of keys, `token` and what follows. */
-TILE void strip_scores(const bool bf16, const uint32_t sharing, const int groups, attn_strip *s,
-                       uint32_t h, uint32_t token)
+TILE void strip_scores(const rad_dtype dtype, const uint32_t sharing, const int groups,
+                       attn_strip *s, uint32_t h, uint32_t token)
 {
     const vf high = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000));
-    const uint32_t dims = bf16 ? 8 : 4; /* of 16 bytes */
+    const uint32_t dims = dtype == RAD_F32 ? 4 : 8; /* of 16 bytes */
     const char *const *rows = s->rows + token;
     const float *q = (const float *)(s->q + (size_t)h * sharing * s->q_bytes);
     const size_t ldq = s->q_bytes / sizeof *q, begin = h * s->head_bytes;
@@ -51,18 +74,29 @@ TILE void strip_scores(const bool bf16, const uint32_t sharing, const int groups
     for (size_t line = begin; line < begin + s->head_bytes; line += LINE)
 #pragma GCC unroll 4
         for (int quad = 0; quad < QUADS; quad++, q += dims) {
-            vf word[2][W / 2];
-#pragma GCC unroll 2
-            for (int g = 0; g < groups; g++)
-                transpose_words(rows + g * W, line + (size_t)quad * LINE / QUADS, word[g]);
 #pragma GCC unroll 4
             for (int i = 0; i < groups * W / QUADS; i++)
                 ask_again(rows + quad * groups * W / QUADS + i, line);
             if (groups == 2 ? (line & LINE) || quad < 3 : quad % 2 == 0) attn_strip_ask(s, 1);
+            const size_t at = line + (size_t)quad * LINE / QUADS;
+#pragma GCC unroll 2
+            for (int one = 0; one < groups && dtype == RAD_F16; one++) {
+                vf key[W];
+                transpose_f16(rows + one * W, at, key);
+#pragma GCC unroll 8
+                for (uint32_t i = 0; i < W; i++) {
+                    ADD_DIMENSION(one, one + 1, key[i], i)
+                }
+            }
+            if (dtype == RAD_F16) continue;
+            vf word[2][W / 2];
+#pragma GCC unroll 2
+            for (int g = 0; g < groups; g++)
+                transpose_words(rows + g * W, at, word[g]);
 #pragma GCC unroll 4
             for (uint32_t i = 0; i < W / 2; i++) {
-                if (!bf16) {
-                    ADD_DIMENSION(word[g][i], i)
+                if (dtype == RAD_F32) {
+                    ADD_DIMENSION(0, groups, word[g][i], i)
                     continue;
                 }
                 vf odd[2];
@@ -72,8 +106,8 @@ TILE void strip_scores(const bool bf16, const uint32_t sharing, const int groups
                     word[g][i] =
                         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(word[g][i]), 16));
                 }
-                ADD_DIMENSION(word[g][i], 2 * i)
-                ADD_DIMENSION(odd[g], 2 * i + 1)
+                ADD_DIMENSION(0, groups, word[g][i], 2 * i)
+                ADD_DIMENSION(0, groups, odd[g], 2 * i + 1)
             }
         }
 #pragma GCC unroll 2
@@ -85,10 +119,10 @@ TILE void strip_scores(const bool bf16, const uint32_t sharing, const int groups
 
 /* Dimensions [d, d + count * W) of the values that are seen among the tokens from `token` on,
  * times the weights of rows [row, row + rows), onto their part. */
-TILE void strip_values(const bool bf16, const uint32_t rows, const int count, attn_strip *s,
+TILE void strip_values(const rad_dtype dtype, const uint32_t rows, const int count, attn_strip *s,
                        uint32_t h, uint32_t row, uint32_t d, uint32_t token, const bool asks)
 {
-    const size_t size = bf16 ? 2 : 4, bytes = (size_t)count * W * size;
+    const size_t size = dtype == RAD_F32 ? 4 : 2, bytes = (size_t)count * W * size;
     const uint32_t every = (uint32_t)(ATTN_STRIP_PIECE / bytes);
     const uint32_t begin = RAD_MAX(s->begin, token),
                    end = RAD_MIN(s->end, token + ATTN_STRIP_TOKENS);
@@ -96,7 +130,7 @@ TILE void strip_values(const bool bf16, const uint32_t rows, const int count, at
     const size_t at = h * s->head_bytes + d * size;
     const float *p = s->weights + (size_t)row * BLOCK;
     float *part = s->part + (size_t)row * s->dim + d;
-    const bool pairs = bf16 && count % 2 == 0;
+    const bool pairs = dtype == RAD_BF16 && count % 2 == 0;
     vf sum[ATTN_TILE_ROWS][MOST_VECTORS], x[MOST_VECTORS];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++)
@@ -111,8 +145,10 @@ TILE void strip_values(const bool bf16, const uint32_t rows, const int count, at
             ask_again(value + j, at + line);
 #pragma GCC unroll 8
         for (int v = 0; v < count; v++) {
-            if (!bf16)
+            if (dtype == RAD_F32)
                 x[v] = vf_load((const float *)from + v * W);
+            else if (dtype == RAD_F16)
+                x[v] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + v));
             else if (!pairs)
                 x[v] = vf_load_bf16((const uint16_t *)from + v * W);
             else if (v % 2 == 0)
@@ -131,19 +167,19 @@ TILE void strip_values(const bool bf16, const uint32_t rows, const int count, at
     }
 }
 
-TILE void strip_values_rows(const bool bf16, const uint32_t rows, attn_strip *s, uint32_t h,
+TILE void strip_values_rows(const rad_dtype dtype, const uint32_t rows, attn_strip *s, uint32_t h,
                             uint32_t row, uint32_t token, const bool asks)
 {
     const int count = VECTORS_OF(rows);
     uint32_t d = 0;
     for (; d + (uint32_t)count * W <= s->dim; d += (uint32_t)count * W)
-        strip_values(bf16, rows, count, s, h, row, d, token, asks);
-    if (d < s->dim) strip_values(bf16, rows, 4, s, h, row, d, token, asks);
+        strip_values(dtype, rows, count, s, h, row, d, token, asks);
+    if (d < s->dim) strip_values(dtype, rows, 4, s, h, row, d, token, asks);
 }
 
 /* A score is one chain of fmas, a weight's row a function of its 64 scores, a value one chain over
  * the tokens that are seen: strips only cut them into pieces (P1). */
-TILE void strip_of(const bool bf16, const uint32_t sharing, attn_strip *s)
+TILE void strip_of(const rad_dtype dtype, const uint32_t sharing, attn_strip *s)
 {
     const uint32_t groups = KEY_VECTORS(sharing), step = ATTN_STRIP_TOKENS;
     const uint32_t first = s->begin / step * step, half = sharing > ATTN_TILE_ROWS ? 4 : sharing;
@@ -151,7 +187,7 @@ TILE void strip_of(const bool bf16, const uint32_t sharing, attn_strip *s)
     for (uint32_t token = first; token < s->tokens; token += step)
         for (uint32_t h = 0; h < s->kv_heads; h++)
             for (uint32_t j = 0; j < step; j += groups * W)
-                strip_scores(bf16, sharing, (int)groups, s, h, token + j);
+                strip_scores(dtype, sharing, (int)groups, s, h, token + j);
     for (uint32_t r = 0; r < s->kv_heads * sharing; r++) {
         if (r % sharing == 0)
             attn_strip_ask(s, (uint32_t)(s->tokens / 8 * s->head_bytes / ATTN_STRIP_PIECE));
@@ -160,34 +196,37 @@ TILE void strip_of(const bool bf16, const uint32_t sharing, attn_strip *s)
     }
     for (uint32_t token = first; token < s->tokens; token += step)
         for (uint32_t h = 0; h < s->kv_heads; h++) {
-            strip_values_rows(bf16, half, s, h, h * sharing, token, true);
+            strip_values_rows(dtype, half, s, h, h * sharing, token, true);
             if (half < sharing)
-                strip_values_rows(bf16, sharing - half, s, h, h * sharing + half, token, false);
+                strip_values_rows(dtype, sharing - half, s, h, h * sharing + half, token, false);
         }
     while (s->ask_row < 2 * s->tokens + FIRST) /* where the next block begins to ask */
         attn_strip_ask(s, 1);
 }
 
-TILE void strip(const bool bf16, attn_strip *s)
+TILE void strip(const rad_dtype dtype, attn_strip *s)
 {
     switch (s->sharing) {
-    case 1: strip_of(bf16, 1, s); break;
-    case 2: strip_of(bf16, 2, s); break;
-    case 3: strip_of(bf16, 3, s); break;
-    case 4: strip_of(bf16, 4, s); break;
-    case 5: strip_of(bf16, 5, s); break;
-    case 6: strip_of(bf16, 6, s); break;
-    case 7: strip_of(bf16, 7, s); break;
-    default: strip_of(bf16, 8, s); break;
+    case 1: strip_of(dtype, 1, s); break;
+    case 2: strip_of(dtype, 2, s); break;
+    case 3: strip_of(dtype, 3, s); break;
+    case 4: strip_of(dtype, 4, s); break;
+    case 5: strip_of(dtype, 5, s); break;
+    case 6: strip_of(dtype, 6, s); break;
+    case 7: strip_of(dtype, 7, s); break;
+    default: strip_of(dtype, 8, s); break;
     }
 }
 
 void attn_strip_avx2_f32(attn_strip *s)
 {
-    strip(false, s);
+    if (s->dtype == RAD_F16)
+        strip(RAD_F16, s);
+    else
+        strip(RAD_F32, s);
 }
 
 void attn_strip_avx2_bf16(attn_strip *s)
 {
-    strip(true, s);
+    strip(RAD_BF16, s);
 }
