@@ -23,7 +23,7 @@ typedef struct reader {
     api_error *err;
     uint64_t pin_ns;
     json_t *deferred; /* {name: definition as text} of those that nothing has referred to yet */
-    bool marked; /* by the block that is being read */
+    bool marked;      /* by the block that is being read */
     api_mark mark;
 } reader;
 
@@ -266,6 +266,9 @@ static bool read_result(reader *in, json_t *block)
             json_t *part = json_array_get(content, i), *text;
             if (is(json_object_get(part, "type"), "tool_reference"))
                 text = told_of(in, json_object_get(part, "tool_name"), "tool_result");
+            else if (is(json_object_get(part, "type"), "image") ||
+                     is(json_object_get(part, "type"), "document"))
+                text = json_string(UNSEEN_RESULT);
             else
                 text = json_incref(text_of(in, part, "tool_result"));
             if (!text && !in->talk.failed) {

@@ -63,7 +63,7 @@ const api_field api_fields[] = {
     {"container", IN_MESSAGES, REFUSED, "\"\"", "this server runs no tools"},
     {"content", IN_MESSAGE, USED, NULL,
      "a string, or a list of text parts; of a tool any JSON, of assistants and tools null as well"},
-    {"content", IN_BLOCK, USED, NULL, "of a tool_result: a string or text blocks"},
+    {"content", IN_BLOCK, USED, NULL, "of a tool_result: a string or text blocks; an image or a document there becomes words that say so"},
     {"context", IN_REASONING, HARMLESS, NULL, "the template decides which earlier thoughts it reads"},
     {"context", IN_OLLAMA_GENERATE, REFUSED, "[]", "/api/chat has the history as messages"},
     {"context_management", IN_MESSAGES, HARMLESS, NULL, "the history is taken as it is sent"},

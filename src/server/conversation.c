@@ -13,13 +13,30 @@
 
 /* ---- messages ---- */
 
-static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_message *out,
-                        api_error *err)
+static bool is_unseen(const json_t *part)
+{
+    static const char *const types[] = {"image_url", "input_audio", "file"};
+    for (size_t i = 0; i < RAD_COUNT(types); i++)
+        if (json_in_says(json_object_get(part, "type"), types[i])) return true;
+    return false;
+}
+
+static bool parse_parts(api_request *r, const json_t *parts, size_t index, bool by_tool,
+                        chat_message *out, api_error *err)
 {
     size_t len = 0, n = json_array_size(parts);
     for (size_t i = 0; i < n; i++) {
         const json_t *part = json_array_get(parts, i);
         const json_t *text = json_object_get(part, "text");
+        if (is_unseen(part) && by_tool) {
+            len += strlen(UNSEEN_RESULT);
+            continue;
+        }
+        if (is_unseen(part))
+            return api_fail(err, 400, "messages",
+                            "messages[%zu]: part %zu is not text: images, files and audio are not "
+                            "supported here",
+                            index, i);
         if (!json_in_says(json_object_get(part, "type"), "text") || !json_is_string(text))
             return api_fail(err, 400, "messages",
                             "messages[%zu]: part %zu is not {\"type\": \"text\", \"text\": ...}",
@@ -32,9 +49,11 @@ static bool parse_parts(api_request *r, const json_t *parts, size_t index, chat_
     out->content = joined;
     out->content_len = len;
     for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_object_get(json_array_get(parts, i), "text");
-        memcpy(joined, json_string_value(text), json_string_length(text));
-        joined += json_string_length(text);
+        const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
+        const char *words = is_unseen(part) ? UNSEEN_RESULT : json_string_value(text);
+        size_t more = is_unseen(part) ? strlen(words) : json_string_length(text);
+        memcpy(joined, words, more);
+        joined += more;
     }
     return true;
 }
@@ -73,7 +92,7 @@ static bool parse_message(api_request *r, const json_t *message, size_t index, c
     bool tool = strcmp(out->role, "tool") == 0, answer = strcmp(out->role, "assistant") == 0;
     if (tool && content && !json_is_string(content) && !is_list_of_parts(content))
         return parse_result(r, content, out, err);
-    if (json_is_array(content)) return parse_parts(r, content, index, out, err);
+    if (json_is_array(content)) return parse_parts(r, content, index, tool, out, err);
     if (content && !json_is_string(content))
         return api_fail(err, 400, "messages",
                         "messages[%zu]: 'content' must be a string or a list of text parts", index);

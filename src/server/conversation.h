@@ -7,6 +7,11 @@
 
 #include "server/api_request.h"
 
+/* What stands for an image, a file or sound in a tool's result: agents' tools read such files
+ * without being asked, and a history that holds one would be refused for ever. */
+#define UNSEEN_RESULT                                                                              \
+    "[The tool gave an image, a file or sound here, which this model cannot read.]"
+
 typedef enum tool_choice { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED, TOOLS_NAMED } tool_choice;
 
 typedef struct conversation {

@@ -38,12 +38,18 @@ static bool refuse(reader *in, const char *param, const char *what, const json_t
                     api_shown(name ? name : "", word, sizeof word));
 }
 
+static bool is_unseen(const json_t *part)
+{
+    const json_t *type = json_object_get(part, "type");
+    return is(type, "input_image") || is(type, "input_file") || is(type, "input_audio");
+}
+
 /* The text of a part of a content; NULL and words. */
 static json_t *part_text(reader *in, json_t *part)
 {
     const json_t *type = json_object_get(part, "type");
     json_t *text = json_object_get(part, is(type, "refusal") ? "refusal" : "text");
-    if (is(type, "input_image") || is(type, "input_file") || is(type, "input_audio"))
+    if (is_unseen(part))
         api_fail(in->err, 400, "input",
                  "images, files and audio are not supported: this server reads text");
     else if (!is(type, "input_text") && !is(type, "output_text") && !is(type, "refusal") &&
@@ -96,12 +102,15 @@ static bool read_output(reader *in, json_t *item)
     if (json_is_array(output)) {
         parts = json_array();
         for (size_t i = 0; i < json_array_size(output); i++) {
-            json_t *text = part_text(in, json_array_get(output, i));
-            if (!text) {
+            json_t *part = json_array_get(output, i);
+            json_t *text = is_unseen(part) ? json_string(UNSEEN_RESULT)
+                                           : json_incref(part_text(in, part));
+            if (!text && !is_unseen(part)) {
                 json_decref(parts);
                 return false;
             }
             if (!talk_add_part(parts, text)) in->talk.failed = true;
+            json_decref(text);
         }
     } else if (output && !json_is_string(output)) {
         return api_fail(in->err, 400, "input",

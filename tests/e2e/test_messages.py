@@ -181,6 +181,26 @@ def test_tools():
             check(error["type"] == "invalid_request_error" and "tool_choice" in error["message"], error)
 
 
+def test_an_image_that_a_tool_gave_is_told_of_in_words():
+    """Else the agent whose tool read it could not go on, for its history has it for ever."""
+    script = [{"when": "[The tool gave an image, a file or sound here", "say": "What was it?"}]
+    with Double(script, "--served-model-name", "*", template=TEMPLATE) as d:
+        use = {"type": "tool_use", "id": "a", "name": "get_weather", "input": {}}
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+        told = d.ask("/v1/messages", body("", tools=[TOOL], messages=[
+            {"role": "user", "content": "look"}, {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [image]}]}]))
+        check(told["content"][0]["text"] == "What was it?", told)
+        part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+        chat = [{"role": "user", "content": "look"},
+                {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {
+                    "name": "get_weather", "arguments": "{}"}}]},
+                {"role": "tool", "tool_call_id": "a", "content": [part]}]
+        check(d.chat(chat)["choices"][0]["message"]["content"] == "What was it?")
+        error = d.chat([{"role": "user", "content": [part]}], 400)["error"]
+        check("images" in error["message"] and error["param"] == "messages", error)
+
+
 def test_tools_that_the_history_tells_of():
     """The front of the prompt stays; the model reads of a tool where it is first referred to."""
     later = {"name": "rain", "description": "how much", "defer_loading": True,

@@ -236,6 +236,10 @@ def test_namespaces():
             use = told["usage"]  # but for the result and the end token all is known
             check(use["input_tokens_details"]["cached_tokens"] >
                   first["usage"]["input_tokens"] + first["usage"]["output_tokens"] - 2, use, first)
+        # an image that a tool gave is told of in words; those of users are refused
+        seen = {**result, "output": [{"type": "input_text", "text": "RESULT"}, {"type": "input_image"}]}
+        told = d.ask("/v1/responses", {**ask, "input": [{"role": "user", "content": "x"}, call, seen]})
+        check(told["output"][0]["content"][0]["text"] == "done", told)
         for tool in {**space, "tools": [space]}, {**space, "name": "a\nb"}, {"type": "function", "name": ""}:
             check(d.ask("/v1/responses", {**ask, "tools": [tool]}, 400)["error"]["param"] == "tools", tool)
 
