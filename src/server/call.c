@@ -597,6 +597,7 @@ static void submit(call *c)
     for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
         if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
     engine_share_end(&share);
+    c->given_ns = server_now_ns(c->server);
     api_request_forget(&c->request);
     c->request.model = model;
 }

@@ -137,6 +137,7 @@ struct call {
     bool stalled;      /* the client reads too slowly; go on when its buffer is empty */
     uint64_t lost;     /* memory_reserve_lost() when it came */
     uint64_t created_ns, last_sent_ns;
+    uint64_t given_ns; /* when the engine had its prompts */
     uint64_t created_unix;
     char id[API_MAX_KEY_BYTES + 1];
     access_record access; /* its line in the log, written when it is released */
@@ -211,6 +212,10 @@ void call_reply_text(call *c, const char *content_type, struct evbuffer *body); 
 bool call_encode(call *c, const engine_request *q, const char *param, token_buf *out);
 
 /* Helpers of the dialects. */
+static inline int64_t call_load_ns(const call *c) /* until the engine had its prompts */
+{
+    return c->given_ns > c->created_ns ? (int64_t)(c->given_ns - c->created_ns) : 0;
+}
 json_t *json_text(const char *bytes, size_t len); /* never NULL but for memory */
 void put_item_text(json_writer *w, const call_item *item, size_t from_byte);
 void put_ids(json_writer *w, const byte_buf *ids, size_t from_byte);

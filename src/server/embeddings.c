@@ -172,8 +172,8 @@ static void write_embed_tail(const call *c, json_writer *w)
         tokens += c->items[i].prompt_tokens;
     }
     jw_close(w, ']');
-    jw_name(w, "total_duration"), jw_int(w, (int64_t)(seconds * 1e9));
-    jw_name(w, "load_duration"), jw_int(w, 0);
+    jw_name(w, "total_duration"), jw_int(w, call_load_ns(c) + (int64_t)(seconds * 1e9));
+    jw_name(w, "load_duration"), jw_int(w, call_load_ns(c));
     jw_name(w, "prompt_eval_count"), jw_int(w, tokens);
     jw_close(w, '}');
 }

@@ -99,19 +99,19 @@ static void put_whole(json_writer *w, const call *c, const call_item *item)
 
 static void put_end(json_writer *w, const call *c, const call_item *item)
 {
-    int64_t total_ns = (int64_t)(item->e2e_latency_s * 1e9);
-    int64_t first_ns = item->first_ns > c->created_ns ? (int64_t)(item->first_ns - c->created_ns)
-                                                      : 0;
-    first_ns = RAD_MIN(first_ns, total_ns);
+    /* The model is there: what is left of loading is what comes before the prompt's turn. */
+    const int64_t load_ns = call_load_ns(c), engine_ns = (int64_t)(item->e2e_latency_s * 1e9);
+    int64_t first_ns = item->first_ns > c->given_ns ? (int64_t)(item->first_ns - c->given_ns) : 0;
+    first_ns = RAD_MIN(first_ns, engine_ns);
     jw_name(w, "done"), jw_spliced(w, "true", 4);
     jw_name(w, "done_reason");
     jw_word(w, item->finish == ENGINE_FINISH_LENGTH ? "length" : "stop");
-    jw_name(w, "total_duration"), jw_int(w, total_ns);
-    jw_name(w, "load_duration"), jw_int(w, 0);
+    jw_name(w, "total_duration"), jw_int(w, load_ns + engine_ns);
+    jw_name(w, "load_duration"), jw_int(w, load_ns);
     jw_name(w, "prompt_eval_count"), jw_int(w, item->prompt_tokens);
     jw_name(w, "prompt_eval_duration"), jw_int(w, first_ns);
     jw_name(w, "eval_count"), jw_int(w, item->completion_tokens);
-    jw_name(w, "eval_duration"), jw_int(w, total_ns - first_ns);
+    jw_name(w, "eval_duration"), jw_int(w, engine_ns - first_ns);
 }
 
 /* ---- streams ---- */

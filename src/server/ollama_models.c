@@ -1,7 +1,5 @@
 /* ollama_models.c - what Ollama's clients ask before they ask for an answer: which models there
- * are, of what kind, and whether this is a server of theirs at all. Read-only.
- *
- * A digest is there because they want one; it is no hash of anything. */
+ * are, of what kind, and whether this is a server of theirs at all. Read-only. */
 #include "server/memory_reserve.h"
 #include "server/rfc3339.h"
 #include "server/server_priv.h"
@@ -22,14 +20,14 @@ static json_t *details(const server *s)
 
 static json_t *model_json(const server *s, const char *name, bool loaded)
 {
-    static const char digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const engine_info *i = engine_get_info(s->engine);
     struct stat file = {0};
     char text[RFC3339_BYTES];
     (void)stat(i->model_path, &file);
     json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o}", "name", name, "model", name,
                              "modified_at", rfc3339(file.st_mtim, text), "size",
-                             (json_int_t)file.st_size, "digest", digest, "details", details(s));
+                             (json_int_t)file.st_size, "digest", s->model_digest, "details",
+                             details(s));
     if (json && loaded) {
         json_object_set_new(json, "expires_at", json_string("9999-12-31T23:59:59.000000000Z"));
         json_object_set_new(json, "size_vram", json_integer(0));

@@ -390,6 +390,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     s->env = rad_env_or_default(env);
     s->engine = e;
     s->can_pin = engine_get_info(e)->max_pinned_tokens > 0;
+    model_digest(engine_get_info(e)->model_path, s->model_digest);
     s->params = *params;
     if (!s->params.host) s->params.host = "127.0.0.1";
     if (!s->params.max_connections) s->params.max_connections = 4096;

@@ -9,6 +9,7 @@
 #include "server/clients.h"
 #include "server/connection.h"
 #include "server/figures.h"
+#include "server/model_digest.h"
 #include "server/random_id.h"
 #include "server/response_store.h"
 #include "server/routes.h"
@@ -106,7 +107,8 @@ struct server {
     } calls;
     uint32_t num_calls;
     uint32_t num_unsent; /* answers that evhttp is still writing */
-    bool can_pin;        /* constant */
+    bool can_pin;        /* constant, as the next */
+    char model_digest[MODEL_DIGEST_BYTES];
     bool stopping;
     bool aborted;
     uint64_t stop_at_ns;

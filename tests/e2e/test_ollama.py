@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Ollama's protocol: /api/chat and /api/generate as its clients read them, and what they ask before."""
+import hashlib
 import json
 import re
 
@@ -61,7 +62,12 @@ def test_what_is_there():
     with double() as d:
         model, = d.get("/api/tags")["models"]
         check(model["name"] == model["model"] == "story" and model["size"] > 1000, model)
-        check(TIME.fullmatch(model["modified_at"]) and len(model["digest"]) == 64, model)
+        check(TIME.fullmatch(model["modified_at"]), model)
+        with open(d.args[2], "rb") as file:
+            data = file.read()
+        pieces = b"".join(data[len(data) // 256 * i:][:4096] for i in range(256))
+        want = hashlib.sha256(len(data).to_bytes(8, "little") + data[:1 << 20] + data[-(1 << 20):] + pieces)
+        check(model["digest"] == want.hexdigest() and model["size"] == len(data), model)
         check(model["details"]["family"] == "llama" and model["details"]["format"] == "gguf", model)
         check(d.get("/api/ps")["models"][0]["name"] == "story")
         check(d.get("/api/version")["version"])
