@@ -90,7 +90,7 @@ TEST(the_table_is_sorted_and_no_place_has_two_rows_of_a_name)
         CHECKF(strcmp(a->name, a[1].name) <= 0, "%s before %s\n", a->name, a[1].name);
         for (size_t k = i + 1; k < api_num_fields && !strcmp(a->name, api_fields[k].name); k++)
             CHECKF(!(a->places & api_fields[k].places), "%s twice\n", a->name);
-        CHECKF(a->use == FIELD_REFUSED || (a->words && !a->neutral), "%s\n", a->name);
+        CHECKF(a->words && (a->use == FIELD_REFUSED || !a->neutral), "%s\n", a->name);
     }
 }
 
@@ -253,7 +253,7 @@ static void print_table(FILE *out, api_field_use use, const char *title, const c
         fprintf(out, " | ");
         if (use == FIELD_REFUSED && f->neutral) fprintf(out, "`%s`", f->neutral);
         if (use == FIELD_REFUSED) fprintf(out, " | ");
-        fprintf(out, "%s |\n", f->words ? f->words : "");
+        fprintf(out, "%s |\n", f->words);
     }
 }
 

@@ -53,7 +53,7 @@ typedef struct api_field {
     api_field_use use;
     const char *neutral; /* refused: the values that ask for nothing and are accepted, as JSON with
                           * spaces between them; NULL: none but null */
-    const char *words;   /* used: what it is; harmless: why; refused: what to do instead, or NULL */
+    const char *words;   /* used: what it is; harmless: why; refused: what to do instead, or why */
 } api_field;
 
 /* Sorted by name; one name may have several rows with different places. */
