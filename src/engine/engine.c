@@ -503,6 +503,7 @@ void engine_destroy(engine *e)
     engine_populate_stop(&e->populate);
     engine_populate_stop(&e->populate_window);
     scheduler_destroy(e->scheduler);
+    answer_forms_fini(e);
     engine_tiers_fini(&e->tiers);
     engine_store_fini(e);
     engine_populate_fini(&e->populate);

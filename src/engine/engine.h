@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/memory_budget.h"
+#include "grammar/grammar.h"
 #include "model/sampler.h"
 #include "model/weights_policy.h"
 #include "sched/req_why.h"
@@ -272,7 +273,7 @@ typedef struct engine_event {
 /* What requests of one batch have in common is copied once: those with the same `share` whose
  * prompt, bias or stop strings are the very same memory as those of the one submitted before.
  * Zeroed at first; one thread; the engine's own fields. */
-enum { ENGINE_SHARE_PROMPT, ENGINE_SHARE_BIAS, ENGINE_SHARE_STOPS, ENGINE_SHARE_KINDS };
+enum { ENGINE_SHARE_PROMPT, ENGINE_SHARE_BIAS, ENGINE_SHARE_STOPS, ENGINE_SHARE_FORM, ENGINE_SHARE_KINDS };
 
 typedef struct engine_share {
     const void *of[ENGINE_SHARE_KINDS];
@@ -282,6 +283,12 @@ typedef struct engine_share {
 
 /* After the last submit of the batch and before engine_destroy; a zeroed one is fine. */
 void engine_share_end(engine_share *share);
+
+/* What an answer must look like. */
+typedef struct engine_form {
+    grammar_spec spec;
+    const char *name; /* what the client calls it, for errors */
+} engine_form;
 
 typedef struct engine_request {
     /* The prompt: exactly one of the four. All pointers are copied by submit. */
@@ -321,6 +328,12 @@ typedef struct engine_request {
      * `sampling` says. These positions are computed, whether their K/V are cached or not. */
     bool prompt_logprobs;
     uint32_t prompt_logprobs_from;
+    const engine_form *form; /* NULL: the answer may be anything */
+    /* Reasoning, which is free, may come before the form, between two markers, where each is one
+     * token. Not copied: valid until the last event. NULL: none comes. */
+    const char *think_open, *think_close;
+    bool thinks; /* the answer begins inside of it unless the prompt has closed it; else only where
+                  * the prompt has opened it */
     bool embed; /* it wants the prompt's embedding (engine_info.pooling); max_new_tokens is 0 */
     engine_share *share; /* NULL: copies of its own */
 

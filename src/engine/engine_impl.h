@@ -12,6 +12,7 @@
 #define ENGINE_ENGINE_IMPL_H
 
 #include "base/compute_pool.h"
+#include "engine/answer_form.h"
 #include "engine/engine.h"
 #include "engine/engine_populate.h"
 #include "engine/engine_store.h"
@@ -32,6 +33,10 @@ typedef struct engine_job {
     void *user;
 
     job_prompt *prompt; /* what the tokenizer thread reads; let go of once encoded */
+    form_words *form;   /* likewise */
+    const char *think_open, *think_close; /* of reasoning before the form */
+    bool thinks;
+    token_rule *rule;   /* of the form; NULL: none */
     job_bias *bias;     /* these two live as long as the job: r.sampling points to them */
     rad_token *end_ids; /* what would end it before min_new_tokens, */
     size_t end_ids_bytes;
@@ -87,6 +92,8 @@ typedef struct sched_message {
     struct engine_call *call;
 } sched_message;
 
+enum { ENGINE_MAX_NAMESPACE_BYTES = 480 }; /* extra_key and cache_salt of a request */
+
 enum { MAX_QUEUED_BYTES = 512 << 20 }; /* of prompts that wait to be encoded */
 
 struct engine {
@@ -108,6 +115,7 @@ struct engine {
     engine_populate populate, populate_window;
     uint64_t window_total_tokens; /* asked of the scheduler */
     hidden_pooling pooling;       /* of embeddings */
+    answer_forms forms;           /* the tokenizer thread's */
     rad_token turn_token;         /* that each message begins with; 0: not known, or not asked */
 
     message_ring to_tokenizer, to_scheduler, to_detokenizer; /* to_tokenizer: NULL ends a pause */

@@ -3,7 +3,7 @@
  * Limits that need no tokenizing are checked before anything is copied. */
 #include "engine/engine_impl.h"
 
-enum { MAX_STOP_TOKEN_IDS = 256, MAX_NAMESPACE_BYTES = 480 };
+enum { MAX_STOP_TOKEN_IDS = 256 };
 
 char *engine_strdup(const rad_env *env, const char *text)
 {
@@ -111,11 +111,11 @@ static rad_status check_request(const engine *e, const engine_request *q, rad_er
                         q->num_stop_token_ids, MAX_STOP_TOKEN_IDS);
     size_t namespace_bytes = q->extra_key ? strlen(q->extra_key) : 0;
     namespace_bytes += q->cache_salt ? strlen(q->cache_salt) : 0;
-    if (namespace_bytes > MAX_NAMESPACE_BYTES) /* what the cache can tell apart */
+    if (namespace_bytes > ENGINE_MAX_NAMESPACE_BYTES) /* what the cache can tell apart */
         return rad_fail(err, RAD_E_INVAL,
                         "extra_key and cache_salt together have %zu bytes; %d "
                         "are possible",
-                        namespace_bytes, MAX_NAMESPACE_BYTES);
+                        namespace_bytes, ENGINE_MAX_NAMESPACE_BYTES);
     return RAD_OK;
 }
 
@@ -193,13 +193,14 @@ static uint64_t own_bytes(const engine *e, const engine_request *q)
     if (q->sampling.min_new_tokens) ids += e->num_end_ids + q->num_stop_token_ids;
     ids += q->sampling.num_id_logprobs;
     return sizeof(engine_job) + (q->embed ? e->info.embedding_length * sizeof(double) : 0) +
-           ids * sizeof(rad_token) + q->num_stop * sizeof(uint32_t) + 2 * MAX_NAMESPACE_BYTES;
+           ids * sizeof(rad_token) + q->num_stop * sizeof(uint32_t) + 2 * ENGINE_MAX_NAMESPACE_BYTES;
 }
 
 static rad_status share(engine *e, engine_job *job, const engine_request *q, rad_error *err)
 {
     stop_set *stops = NULL;
     rad_status status = job_share_prompt(e, q, &job->prompt, err);
+    if (status == RAD_OK) status = form_words_share(e, q, &job->form, err);
     if (status == RAD_OK) status = job_share_bias(e, q, &job->bias, err);
     if (status == RAD_OK) status = job_share_stops(e, q, &stops, err);
     if (status == RAD_OK) status = stop_matcher_init(&job->stops, &e->env, stops, err);
@@ -220,6 +221,9 @@ rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_
     job->on_event = q->on_event;
     job->user = q->user;
     job->keep_special = q->keep_special;
+    job->think_open = q->think_open;
+    job->think_close = q->think_close;
+    job->thinks = q->thinks;
     job->keep_ids = q->keep_ids;
     job->num_keep_ids = q->num_keep_ids;
     job->wants_prompt_tail = q->wants_prompt_tail;
@@ -239,11 +243,13 @@ rad_status job_create(engine *e, const engine_request *q, engine_job **out, rad_
 void job_free_prompt(engine *e, engine_job *job)
 {
     job_prompt_unref(job->prompt);
+    form_words_unref(job->form);
     rad_free(&e->env, job->stop_token_ids,
              job->params.num_stop_token_ids * sizeof *job->stop_token_ids);
     engine_strfree(&e->env, job->extra_key);
     engine_strfree(&e->env, job->cache_salt);
     job->prompt = NULL;
+    job->form = NULL;
     job->extra_key = job->cache_salt = NULL;
     job->stop_token_ids = NULL;
 }
@@ -253,6 +259,7 @@ void job_destroy(engine *e, engine_job *job)
     if (!job) return;
     job_free_prompt(e, job);
     req_fini(&job->r);
+    answer_rule_destroy(e, job->rule);
     job_bias_unref(job->bias);
     rad_free(&e->env, job->end_ids, job->end_ids_bytes);
     rad_free(&e->env, job->logprob_ids, job->num_logprob_ids * sizeof *job->logprob_ids);

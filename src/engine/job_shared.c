@@ -233,5 +233,6 @@ void engine_share_end(engine_share *s)
     job_prompt_unref(s->copy[ENGINE_SHARE_PROMPT]);
     job_bias_unref(s->copy[ENGINE_SHARE_BIAS]);
     stop_set_unref(s->copy[ENGINE_SHARE_STOPS]);
+    form_words_unref(s->copy[ENGINE_SHARE_FORM]);
     *s = (engine_share){0};
 }

@@ -29,6 +29,15 @@ static void keep_tail(const engine *e, engine_job *job)
     memmove(job->prompt_tail, job->prompt_tail + at, job->prompt_tail_len);
 }
 
+static rad_status make_rule(engine *e, engine_job *job, rad_error *err)
+{
+    keep_tail(e, job);
+    rad_status status = answer_rule_create(e, job, &job->rule, err);
+    if (!job->wants_prompt_tail) job->prompt_tail_len = 0;
+    job->params.rule = job->rule;
+    return status;
+}
+
 static rad_status make_req(engine *e, engine_job *job, rad_error *err)
 {
     job_prompt *p = job->prompt;
@@ -44,6 +53,7 @@ static rad_status make_req(engine *e, engine_job *job, rad_error *err)
     if (status == RAD_OK)
         status =
             engine_charge(e, job->params.num_ids * sizeof *job->params.ids, &job->charged, err);
+    if (status == RAD_OK && job->form) status = make_rule(e, job, err);
     if (status == RAD_OK) status = req_init(&job->r, &e->env, &job->params, err);
     if (status == RAD_OK) {
         job->prompt_tokens = job->params.num_ids;

@@ -5,7 +5,8 @@
  * not below it. So a walk is one loop over an array, and what is not allowed is skipped by an
  * index.
  *
- * A control token stands in the tree under four bytes: 0xff, which UTF-8 never has, and its id. */
+ * A control token stands in the tree under four bytes: 0xff, which UTF-8 never has, and its id. A
+ * token that has this byte itself is left out, so that nobody can spell one. */
 #include "grammar/grammar_impl.h"
 
 #include <stdlib.h>
@@ -113,7 +114,7 @@ static bool take_bytes(grammar_vocab *v, const grammar_vocab_params *p, sorted_t
                                      (unsigned char)i};
             memcpy(v->bytes + at, name, sizeof name);
             at += (uint32_t)sizeof name;
-        } else if (!end && piece->len) {
+        } else if (!end && piece->len && !memchr(piece->bytes, 0xff, piece->len)) {
             memcpy(v->bytes + at, piece->bytes, piece->len);
             at += piece->len;
             unsigned char b = (unsigned char)piece->bytes[0];

@@ -45,6 +45,11 @@ const char *reasoning_format_name(const reasoning_format *f, char *text, size_t 
 const char *tool_format_names(char *text, size_t size);
 const char *reasoning_format_names(char *text, size_t size);
 
+/* What stands around reasoning; NULL where a family has channels instead. *always: an answer begins
+ * inside unless the prompt has ended it. */
+void reasoning_format_markers(const reasoning_format *f, const char **open, const char **close,
+                              bool *always);
+
 /* Control tokens that must stay in the text for the parser to see. The first `room` are written;
  * how many there are. */
 enum { TOOL_CALL_MOST_IDS = 32 };

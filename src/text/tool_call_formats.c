@@ -451,3 +451,11 @@ char tool_types_find(const tool_types *t, const char *function, const char *name
     }
     return 0;
 }
+
+void reasoning_format_markers(const reasoning_format *f, const char **open, const char **close,
+                              bool *always)
+{
+    *open = f->open;
+    *close = f->close;
+    *always = f->always;
+}
