@@ -47,7 +47,8 @@ static char *body_with(unsigned place, const char *member)
         "{\"text\":\"a\"%s%s}",
         "{\"input\":\"a\"%s%s}",
         "{\"input\":\"a\"%s%s}",
-        "{\"prompt\":\"a\"%s%s}"};
+        "{\"prompt\":\"a\"%s%s}",
+        "{\"prompt\":\"a\",\"structured_outputs\":{\"json_object\":false%s%s}}"};
     char *body = malloc(strlen(member) + 300);
     if (!body) abort();
     snprintf(body, strlen(member) + 300, forms[__builtin_ctz(place)], *member ? "," : "", member);
@@ -64,7 +65,7 @@ static int ask(unsigned place, const char *name, const char *value, api_error *e
         API_RESPONSES,   API_RESPONSES, API_RESPONSES, API_RESPONSES,
         API_OLLAMA_CHAT, API_OLLAMA_GENERATE, API_OLLAMA_GENERATE,
         API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_COMPLETIONS, API_PIN,
-        API_EMBEDDINGS,  API_OLLAMA_EMBED, API_OLLAMA_EMBEDDINGS};
+        API_EMBEDDINGS,  API_OLLAMA_EMBED, API_OLLAMA_EMBEDDINGS, API_COMPLETIONS};
     char member[256];
     api_request r;
     *err = (api_error){.http_status = 200};
@@ -165,12 +166,13 @@ TEST(fields_of_the_peers_are_refused_or_used)
         const char *name, *value;
         int status;
     } cases[] = {
-        {IN_COMPLETIONS, "guided_choice", "[\"a\"]", 400},
-        {IN_CHAT, "guided_choice", "[\"a\"]", 400},
-        {IN_CHAT, "guided_json", "{\"type\":\"object\"}", 400},
-        {IN_CHAT, "structured_outputs", "{\"choice\":[\"a\"]}", 400},
-        {IN_COMPLETIONS, "grammar", "\"root ::= x\"", 400},
-        {IN_COMPLETIONS, "grammar", "\"\\u0000root ::= x\"", 400}, /* not the empty string */
+        {IN_COMPLETIONS, "guided_choice", "[\"a\"]", 200},
+        {IN_CHAT, "guided_choice", "[]", 400},
+        {IN_CHAT, "guided_json", "{\"type\":\"object\"}", 200},
+        {IN_CHAT, "structured_outputs", "{\"choice\":[\"a\"]}", 200},
+        {IN_CHAT, "structured_outputs", "7", 400},
+        {IN_COMPLETIONS, "grammar", "\"root ::= x\"", 200},
+        {IN_COMPLETIONS, "grammar", "{}", 400},
         {IN_CHAT, "modalities", "[\"text\\u0000audio\"]", 400},
         {IN_GENERATE, "lora_path", "\"x\"", 400},
         {IN_CHAT, "lora_path", "\"x\"", 400},
@@ -184,9 +186,9 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "mm_processor_kwargs", "{\"a\":1}", 400},
         {IN_CHAT, "prompt_logprobs", "0", 200},
         {IN_CHAT, "echo", "true", 400},
-        {IN_SAMPLING, "json_schema", "\"{}\"", 400},
-        {IN_SAMPLING, "regex", "\"a+\"", 400},
-        {IN_SAMPLING, "ebnf", "\"root ::= x\"", 400},
+        {IN_SAMPLING, "json_schema", "\"{}\"", 200},
+        {IN_SAMPLING, "regex", "\"a+\"", 200},
+        {IN_SAMPLING, "ebnf", "\"root ::= x\"", 200},
         {IN_SAMPLING, "max_tokens", "5", 400},
         {IN_GENERATE, "max_new_tokens", "5", 400},
         {IN_CHAT, "max_new_tokens", "5", 400},
@@ -201,8 +203,10 @@ TEST(fields_of_the_peers_are_refused_or_used)
         {IN_CHAT, "modalities", "[\"text\"]", 200},
         {IN_CHAT, "modalities", "[\"text\",\"audio\"]", 400},
         {IN_CHAT, "response_format", "{\"type\":\"text\"}", 200},
-        {IN_CHAT, "response_format", "{\"type\":\"json_object\"}", 400},
-        {IN_RESPONSE_FORMAT, "json_schema", "{}", 400},
+        {IN_CHAT, "response_format", "{\"type\":\"json_object\"}", 200},
+        {IN_CHAT, "response_format", "{\"type\":\"json_schema\"}", 400},
+        {IN_CHAT, "response_format", "{\"type\":\"xml\"}", 400},
+        {IN_RESPONSE_FORMAT, "json_schema", "{}", 200},
         {IN_CHAT, "parallel_tool_calls", "false", 200}, /* there are no tools */
         /* the server refuses it where calls are not read */
         {IN_CHAT, "parallel_tool_calls", "false,\"tools\":[{\"type\":\"function\"}]", 200},

@@ -144,8 +144,8 @@ TEST(generate_takes_parameters_per_prompt)
 
 TEST(what_is_refused_is_named)
 {
-    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}",
-            "response_format", "json_object");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"grammar\"}}",
+            "response_format", "json_schema are");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"stream_options\":{}}", "stream_options",
             "stream");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"extra_key\":\"a\\u0000b\"}", "extra_key", "NUL");
@@ -161,9 +161,13 @@ TEST(what_is_refused_is_named)
     refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[1]}",
             "tools", "tool 0");
     refused(API_CHAT,
-            "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[{}],"
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[],"
             "\"tool_choice\":\"required\"}",
-            "tool_choice", "auto");
+            "tool_choice", "no 'tools'");
+    refused(API_CHAT,
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}],\"tools\":[{}],"
+            "\"tool_choice\":{\"type\":\"function\"}}",
+            "tool_choice", "names no function");
     refused(API_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}", "messages",
             "tool call 0");
     refused(API_CHAT,
@@ -172,9 +176,77 @@ TEST(what_is_refused_is_named)
     refused(API_GENERATE, "{\"text\":[1]}", "text", "string");
     refused(API_GENERATE, "{\"text\":[\"a\",\"b\"],\"rid\":[\"x\",\"y\"]}", "rid",
             "must be a string");
-    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a+\"}}", "regex",
-            "not supported");
+    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":7}}", "regex", "string");
+    refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":{\"regex\":\"a\",\"ebnf\":\"b\"}}",
+            "ebnf", "'regex' and 'ebnf' both");
     refused(API_GENERATE, "{\"text\":\"a\",\"sampling_params\":7}", "sampling_params", "object");
+}
+
+/* Every dialect's word for what an answer must look like. */
+TEST(forms_arrive)
+{
+#define SCHEMA "{\"type\":\"object\",\"properties\":{}}"
+    static const struct {
+        api_kind kind;
+        const char *body, *name;
+        grammar_kind form;
+        const char *text;
+    } cases[] = {
+        {API_CHAT, "\"response_format\":{\"type\":\"json_object\"}", "response_format",
+         GRAMMAR_JSON_OBJECT, ""},
+        {API_CHAT,
+         "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":true,\"schema\":" SCHEMA "}}",
+         "response_format", GRAMMAR_JSON_SCHEMA, SCHEMA},
+        {API_COMPLETIONS, "\"response_format\":{\"type\":\"json_object\",\"schema\":" SCHEMA "}",
+         "response_format", GRAMMAR_JSON_SCHEMA, SCHEMA},
+        {API_CHAT, "\"regex\":\"a+\"", "regex", GRAMMAR_REGEX, "a+"},
+        {API_CHAT, "\"grammar\":\"root ::= a\"", "grammar", GRAMMAR_EBNF, "root ::= a"},
+        {API_CHAT, "\"guided_json\":" SCHEMA, "guided_json", GRAMMAR_JSON_SCHEMA, SCHEMA},
+        {API_CHAT, "\"guided_choice\":[\"a\",\"b\"]", "guided_choice", GRAMMAR_CHOICE,
+         "[\"a\",\"b\"]"},
+        {API_CHAT, "\"structured_outputs\":{\"regex\":\"b\"}", "regex", GRAMMAR_REGEX, "b"},
+        {API_CHAT, "\"structured_outputs\":{\"json_object\":true}", "json_object",
+         GRAMMAR_JSON_OBJECT, ""},
+        {API_GENERATE, "\"sampling_params\":{\"json_schema\":\"{}\"}", "json_schema",
+         GRAMMAR_JSON_SCHEMA, "{}"},
+        {API_GENERATE, "\"sampling_params\":{\"ebnf\":\"root ::= a\"}", "ebnf", GRAMMAR_EBNF,
+         "root ::= a"},
+        {API_RESPONSES,
+         "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}}",
+         "text.format", GRAMMAR_JSON_SCHEMA, SCHEMA},
+        {API_OLLAMA_CHAT, "\"format\":\"json\"", "format", GRAMMAR_JSON_OBJECT, ""},
+        {API_OLLAMA_CHAT, "\"format\":" SCHEMA, "format", GRAMMAR_JSON_SCHEMA, SCHEMA},
+        {API_MESSAGES,
+         "\"max_tokens\":9,\"output_config\":{\"format\":{\"type\":\"json_schema\","
+         "\"schema\":" SCHEMA "}}",
+         "output_config.format", GRAMMAR_JSON_SCHEMA, SCHEMA},
+    };
+#undef SCHEMA
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        const bool chat = cases[i].kind != API_COMPLETIONS && cases[i].kind != API_GENERATE &&
+                          cases[i].kind != API_RESPONSES;
+        char body[400];
+        snprintf(body, sizeof body, "{%s,%s}",
+                 chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]"
+                 : cases[i].kind == API_RESPONSES ? "\"input\":\"a\""
+                 : cases[i].kind == API_GENERATE  ? "\"text\":[\"a\",\"b\"]"
+                                                  : "\"prompt\":[\"a\",\"b\"]",
+                 cases[i].body);
+        api_request r;
+        api_error err;
+        CHECKF(api_request_parse(cases[i].kind, body, strlen(body), NULL, &r, &err), "%s: %s\n",
+               body, err.message);
+        for (uint32_t k = 0; k < r.num_items; k++) {
+            const engine_form *form = r.items[k].form;
+            CHECKF(
+                form && form->spec.kind == cases[i].form && form->spec.closed_objects &&
+                    !strcmp(form->name, cases[i].name) && form->spec.len == strlen(cases[i].text) &&
+                    !memcmp(form->spec.text ? form->spec.text : "", cases[i].text, form->spec.len),
+                "%s\n", body);
+        }
+        api_request_fini(&r);
+    }
 }
 
 TEST(how_to_choose_arrives)

@@ -11,6 +11,7 @@
  * A tool with `defer_loading` does not reach the template: the model reads its definition where the
  * history refers to it first. So the front of the prompt, which the cache has, stays as it was. */
 #include "server/api_fields.h"
+#include "server/api_forms.h"
 #include "server/talk.h"
 
 #include <stdlib.h>
@@ -145,7 +146,7 @@ static bool read_tool(reader *in, json_t *tool, bool told)
             in->talk.failed = true;
     }
     talk_tool(&in->talk, name, json_in_get(tool, "description"), json_in_get(tool, "input_schema"),
-              deferred || told);
+              json_in_get(tool, "strict"), deferred || told);
     return true;
 }
 
@@ -362,7 +363,7 @@ static bool read_choice(reader *in, const json_t *choice, conversation *c)
     else if (is(type, "any"))
         c->choice = TOOLS_REQUIRED;
     else if (is(type, "tool"))
-        c->choice = TOOLS_NAMED;
+        c->choice = TOOLS_NAMED, c->named = json_string_value(json_object_get(choice, "name"));
     else if (!is(type, "auto"))
         return api_fail(in->err, 400, "tool_choice",
                         "the 'type' of 'tool_choice' is auto, any, tool or none");
@@ -382,7 +383,11 @@ static bool read_thinking(reader *in, const json_t *root, conversation *c)
         return api_fail(in->err, 400, "thinking",
                         "the 'type' of 'thinking' is enabled, disabled or adaptive");
     return api_check_fields(output, IN_OUTPUT_CONFIG, in->err) &&
-           json_in_string(output, "effort", &c->effort, in->err);
+           json_in_string(output, "effort", &c->effort, in->err) &&
+           api_parse_format(in->talk.r, json_in_get(output, "format"), "output_config.format",
+                            &in->talk.r->items[0], in->err) &&
+           api_parse_format(in->talk.r, json_in_get(root, "output_format"), "output_format",
+                            &in->talk.r->items[0], in->err);
 }
 
 /* Under the names that api_parse_sampling knows; r->root keeps it. */

@@ -42,7 +42,8 @@ enum {
     IN_EMBEDDINGS = 1 << 27,     /* /v1/embeddings */
     IN_OLLAMA_EMBED = 1 << 28,
     IN_OLLAMA_EMBEDDINGS = 1 << 29,
-    API_NUM_PLACES = 30
+    IN_STRUCTURED_OUTPUTS = 1 << 30, /* structured_outputs */
+    API_NUM_PLACES = 31
 };
 
 typedef enum api_field_use { FIELD_USED, FIELD_HARMLESS, FIELD_REFUSED } api_field_use;

@@ -1,5 +1,6 @@
 /* api_request.c - what the dialects share. */
 #include "server/api_fields.h"
+#include "server/api_forms.h"
 #include "server/api_sampling.h"
 
 #include <stdio.h>
@@ -37,6 +38,7 @@ void api_request_forget(api_request *r)
         free(b);
     }
     json_decref(r->messages);
+    json_decref(r->called.tools);
     json_decref(r->root);
     json_room_give_back(&r->room);
     r->root = r->messages = NULL;
@@ -45,6 +47,7 @@ void api_request_forget(api_request *r)
     r->session = (api_session){0};
     r->history.ids = NULL;
     r->history.rendering = NULL;
+    r->called = (api_called){0};
 }
 
 void api_request_fini(api_request *r)
@@ -235,17 +238,13 @@ bool api_parse_session(api_request *r, api_error *err)
     return true;
 }
 
-static bool parse_response_format(const api_request *r, api_error *err)
+static bool parse_response_format(api_request *r, api_error *err)
 {
     const json_t *format = json_in_get(r->root, "response_format");
-    const char *type = "text";
-    if (format && !json_is_object(format))
-        return api_fail(err, 400, "response_format", "'response_format' must be an object");
-    if (!json_in_string(format, "type", &type, err)) return false;
-    if (strcmp(type, "text") != 0)
-        return api_fail(err, 400, "response_format", "response_format '%.40s' is not supported",
-                        type);
-    return api_check_fields(format, IN_RESPONSE_FORMAT, err);
+    if (!json_is_object(format))
+        return api_parse_format(r, format, "response_format", &r->items[0], err);
+    return api_check_fields(format, IN_RESPONSE_FORMAT, err) &&
+           api_parse_format(r, format, "response_format", &r->items[0], err);
 }
 
 static bool parse_stream_options(api_request *r, api_error *err)

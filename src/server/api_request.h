@@ -47,6 +47,14 @@ typedef struct api_output {
     size_t types_bytes;
 } api_output;
 
+/* Which calls an answer may have, or must. */
+typedef struct api_called {
+    json_t *tools; /* all that can be called, OpenAI's list; NULL: none */
+    bool required; /* tool_choice: a call must come, */
+    const char *only; /* of this function; NULL: of any. The body's. */
+    bool strict;   /* a tool wants its arguments to follow its schema */
+} api_called;
+
 /* What a body may refer to beside itself. */
 typedef struct api_context {
     memory_budget *budget;        /* NULL: no limit */
@@ -132,6 +140,7 @@ typedef struct api_request {
     const char *model; /* which it asked for, not checked here; NULL: it named none */
 
     api_output output;
+    api_called called;
 
     api_kept kept;
     api_history history;

@@ -1,6 +1,8 @@
 /* api_sampling.c - how the next token shall be chosen, in the words of all dialects. */
 #include "server/api_sampling.h"
 
+#include "server/api_forms.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +137,8 @@ bool api_parse_sampling(api_request *r, const json_t *object, engine_request *it
     p->seed = (uint64_t)seed;
     item->has_seed = json_in_get(object, "seed") || json_in_get(object, "sampling_seed");
     item->keep_special = !skip_special;
-    return parse_stop(r, object, item, err) && parse_stop_token_ids(r, object, item, err);
+    return parse_stop(r, object, item, err) && parse_stop_token_ids(r, object, item, err) &&
+           api_parse_forms(r, object, item, err);
 }
 
 bool api_parse_top_logprobs(api_request *r, const json_t *object, const char *key, api_error *err)

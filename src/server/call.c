@@ -19,6 +19,7 @@
  * one list of a worker, or in its hands, or `own` is in the ready list; an item is in the ready
  * list or among the deferred, never both. */
 #include "base/list.h"
+#include "server/api_forms.h"
 #include "server/call_parts.h"
 
 #include <stdio.h>
@@ -98,8 +99,8 @@ static const char *refused_param(const call_item *item)
     if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
     if (strncmp(item->message, "token_ids_logprob", 17) == 0) return "token_ids_logprob";
     if (strncmp(item->message, "logprobs of the prompt", 22) == 0) return "logprob_start_len";
-    if (strncmp(item->message, "'tools'", 7) == 0) return "tools";
-    return item->refused_param;
+    const char *form = api_form_named(item->message);
+    return form ? form : item->refused_param;
 }
 
 bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words)
@@ -483,7 +484,7 @@ static void parse_body(call *c, const char *bytes, size_t len)
     else
         c->parsed = api_request_parse_at(c->ops->kind, bytes, len, &at, &c->request, &c->error) &&
                     models_check(c->server, c->request.model, &c->error) && check_output(c) &&
-                    embeddings_check(c);
+                    embeddings_check(c) && call_finish_form(c);
     c->bytes += c->parsed ? c->request.room.taken : len;
 }
 
@@ -549,6 +550,8 @@ static bool submit_item(call *c, call_item *item, engine_share *share)
         r->keep_ids = calls ? f->ids : f->reasoning_ids;
         r->num_keep_ids = calls ? f->num_ids : f->num_reasoning_ids;
         r->wants_prompt_tail = true;
+        if (r->form && c->request.output.reasoning && f->reasoning)
+            reasoning_format_markers(f->reasoning, &r->think_open, &r->think_close, &r->thinks);
     }
     /* its first event may come before submit returns */
     rad_status status = engine_submit(c->server->engine, r, &item->id, &err);

@@ -39,6 +39,12 @@ void call_send(call *c, struct evbuffer *events);
 void call_end_stream(call *c);
 void call_reply_error(call *c, const api_error *err); /* as an event once a stream has begun */
 
+/* ---- call_form.c; a worker ---- */
+
+/* Once the body is parsed: the form of its answers with the calls that they may or must have.
+ * False: why not is in c->error. */
+bool call_finish_form(call *c);
+
 /* ---- choices.c ---- */
 
 /* All have ended: which of them are told, and where (item->place). What is told as the nth, or

@@ -196,11 +196,12 @@ static bool check_tools(const conversation *c, api_error *err)
     for (size_t i = 0; i < json_array_size(c->tools); i++)
         if (!json_is_object(json_array_get(c->tools, i)))
             return api_fail(err, 400, "tools", "'tools': tool %zu is not an object", i);
-    if (c->choice == TOOLS_REQUIRED || c->choice == TOOLS_NAMED)
+    const bool must = c->choice == TOOLS_REQUIRED || c->choice == TOOLS_NAMED;
+    if (must && !json_array_size(c->tools) && !json_array_size(c->later))
         return api_fail(err, 400, "tool_choice",
-                        "'tool_choice' must be \"auto\" or \"none\": nothing can make the model "
-                        "call %s, since output cannot be constrained here",
-                        c->choice == TOOLS_NAMED ? "one function" : "any");
+                        "'tool_choice' wants a call, and there are no 'tools'");
+    if (c->choice == TOOLS_NAMED && !c->named)
+        return api_fail(err, 400, "tool_choice", "'tool_choice' names no function");
     return true;
 }
 
@@ -263,6 +264,19 @@ static bool write_json(api_request *r, const conversation *c, json_t *tools, jso
     return true;
 }
 
+/* Takes the reference of `all`. */
+static void set_called(api_request *r, const conversation *c, json_t *all)
+{
+    r->called = (api_called){.tools = all,
+                             .required = c->choice == TOOLS_REQUIRED || c->choice == TOOLS_NAMED,
+                             .only = c->choice == TOOLS_NAMED ? c->named : NULL};
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *function = json_object_get(json_array_get(all, i), "function");
+        if (json_is_true(json_object_get(function, "strict"))) r->called.strict = true;
+    }
+    if (c->choice == TOOLS_NAMED) r->output.one_call = true;
+}
+
 static bool set_output(api_request *r, const conversation *c, json_t *tools, api_error *err)
 {
     bool later = json_array_size(c->later) && c->choice != TOOLS_NONE;
@@ -276,7 +290,7 @@ static bool set_output(api_request *r, const conversation *c, json_t *tools, api
     bool made = all && (!tools || json_array_extend(all, tools) == 0) &&
                 (!later || json_array_extend(all, c->later) == 0) &&
                 tool_types_create(all, &r->output.types) == RAD_OK;
-    json_decref(all);
+    set_called(r, c, all);
     if (!made) return api_fail(err, 503, NULL, "no memory for this request");
     size_t bytes = tool_types_bytes(r->output.types);
     if (memory_budget_take(r->room.budget, bytes)) {

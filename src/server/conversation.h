@@ -21,6 +21,7 @@ typedef struct conversation {
     json_t *later;    /* tools of which the messages tell the model, not the template; or NULL */
     json_t *kwargs;   /* chat_template_kwargs, or NULL */
     tool_choice choice;
+    const char *named; /* with TOOLS_NAMED: the function */
     bool go_on;       /* the answer continues the last message, which is the assistant's */
     bool one_call;    /* the answer ends with its first call */
     bool whole_calls; /* calls come in one piece; for answers that are no stream it is so anyway */

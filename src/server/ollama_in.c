@@ -4,6 +4,7 @@
  * stand in `options` under names of their own. Without a message or a prompt there is nothing to
  * answer: clients ask so whether the model is there. */
 #include "server/api_fields.h"
+#include "server/api_forms.h"
 #include "server/talk.h"
 
 #include <string.h>
@@ -65,7 +66,7 @@ static bool read_tools(reader *in, const json_t *tools)
         if (!json_is_string(name))
             return api_fail(in->err, 400, "tools", "tools[%zu] has no function with a name", i);
         talk_tool(&in->talk, name, json_in_get(function, "description"),
-                  json_in_get(function, "parameters"), false);
+                  json_in_get(function, "parameters"), NULL, false);
     }
     return true;
 }
@@ -103,7 +104,7 @@ static bool read_options(api_request *r, api_error *err)
         !api_parse_sampling(r, object, &r->items[0], err))
         return false;
     r->items[0].max_new_tokens = most < 0 ? -1 : most;
-    return true;
+    return api_parse_ollama_format(r, json_in_get(r->root, "format"), &r->items[0], err);
 }
 
 /* true, false, or how much. */

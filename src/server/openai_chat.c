@@ -13,14 +13,16 @@
 static bool parse_choice(const api_request *r, conversation *c, api_error *err)
 {
     const json_t *choice = json_in_get(r->root, "tool_choice");
-    if (json_is_object(choice))
+    if (json_is_object(choice)) {
         c->choice = TOOLS_NAMED;
-    else if (json_in_says(choice, "none"))
+        c->named = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    } else if (json_in_says(choice, "none"))
         c->choice = TOOLS_NONE;
     else if (json_in_says(choice, "required"))
         c->choice = TOOLS_REQUIRED;
     else if (choice && !json_in_says(choice, "auto"))
-        return api_fail(err, 400, "tool_choice", "'tool_choice' must be \"auto\" or \"none\"");
+        return api_fail(err, 400, "tool_choice",
+                        "'tool_choice' is \"auto\", \"none\", \"required\", or names a function");
     return true;
 }
 

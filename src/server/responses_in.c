@@ -11,6 +11,7 @@
  * model, begin with its own (tool_names.h). Tools that OpenAI's servers would run are refused
  * by their type. */
 #include "server/api_fields.h"
+#include "server/api_forms.h"
 #include "server/response_store.h"
 #include "server/talk.h"
 #include "server/tool_names.h"
@@ -191,7 +192,8 @@ static bool read_tool(reader *in, api_request *r, json_t *tool, const json_t *sp
     bool kept = joined && ((!custom && !space) || tool_names_add(&r->kept, space, name));
     if (kept)
         talk_tool(&in->talk, joined, json_in_get(tool, "description"),
-                  custom ? in->free_text : json_in_get(tool, "parameters"), false);
+                  custom ? in->free_text : json_in_get(tool, "parameters"),
+                  json_in_get(tool, "strict"), false);
     json_decref(joined);
     return kept || api_fail(in->err, 503, NULL, "no memory for this request");
 }
@@ -213,7 +215,7 @@ static bool read_choice(reader *in, const json_t *choice, conversation *c)
     else if (is(choice, "required"))
         c->choice = TOOLS_REQUIRED;
     else if (json_is_object(choice))
-        c->choice = TOOLS_NAMED;
+        c->choice = TOOLS_NAMED, c->named = json_string_value(json_object_get(choice, "name"));
     else
         return api_fail(in->err, 400, "tool_choice",
                         "'tool_choice' is auto, none, required, or names a function");
@@ -225,8 +227,8 @@ static bool read_settings(reader *in, const json_t *root, conversation *c)
     const json_t *reasoning = json_in_get(root, "reasoning"), *text = json_in_get(root, "text");
     const json_t *format = json_in_get(text, "format"), *include = json_in_get(root, "include");
     bool parallel = true;
-    if (format && !is(json_object_get(format, "type"), "text"))
-        return api_fail(in->err, 400, "text", "text.format: output cannot be constrained here");
+    if (!api_parse_format(in->talk.r, format, "text.format", &in->talk.r->items[0], in->err))
+        return false;
     for (size_t i = 0; i < json_array_size(include); i++)
         if (is(json_array_get(include, i), "message.output_text.logprobs"))
             return api_fail(in->err, 400, "include", "logprobs are told by /v1/chat/completions");

@@ -100,12 +100,13 @@ void talk_result(talk *t, json_t *id, json_t *name, json_t *content)
         set_new(t, message, "content", json_string(""));
 }
 
-void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters, bool later)
+void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters, json_t *strict,
+               bool later)
 {
     if (json_array_append_new(later ? t->later : t->tools,
-                              json_pack("{s:s, s:{s:O, s:O*, s:O*}}", "type", "function",
+                              json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function",
                                         "function", "name", name, "description", description,
-                                        "parameters", parameters)) != 0)
+                                        "parameters", parameters, "strict", strict)) != 0)
         t->failed = true;
 }
 

@@ -30,8 +30,9 @@ void talk_call(talk *t, json_t *id, json_t *name, json_t *arguments);
 /* A message of its own; `content` is a string or a list of text parts. `id` or `name` may be
  * NULL. */
 void talk_result(talk *t, json_t *id, json_t *name, json_t *content);
-/* `later`: the chat template is not told of it, the history tells the model where it needs it. */
-void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters, bool later);
+/* `strict`: true, false or NULL. `later`: the chat template is not told of it, the history tells the model where it needs it. */
+void talk_tool(talk *t, json_t *name, json_t *description, json_t *parameters,
+               json_t *strict, bool later);
 
 /* Of a list of text parts in OpenAI's shape: one more. */
 bool talk_add_part(json_t *parts, json_t *text);

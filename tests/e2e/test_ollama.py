@@ -81,7 +81,7 @@ def test_what_is_there():
                 ("/api/chat", {"messages": [{"role": "user", "content": "a", "images": ["x"]}]}, 400,
                  "images"),
                 ("/api/chat", {"messages": [{"content": "a"}]}, 400, "role"),
-                ("/api/generate", {"prompt": "a", "format": "json"}, 400, "format"),
+                ("/api/generate", {"prompt": "a", "format": "xml"}, 400, "format"),
                 ("/api/generate", {"prompt": "a", "options": {"temprature": 1}}, 400, "temprature"),
                 ("/api/generate", {"prompt": "a" * 40000}, 400, "the prompt has 4")):
             told = d.ask(path, body, status)

@@ -1,0 +1,197 @@
+"""Answers of a wanted form, over the shipped model and over one that says what a script tells it to: by every
+protocol's word for it, with tools, with reasoning before it, in streams, and the same whatever the cache held."""
+import json
+import re
+
+from double import Double
+from radish_e2e import TINY, Server, check, run
+
+CITY = {"type": "object", "properties": {
+    "city": {"type": "string", "maxLength": 12}, "size": {"enum": ["small", "large", None]},
+    "year": {"type": "integer", "minimum": 1000, "maximum": 2030}, "capital": {"type": "boolean"},
+    "near": {"type": "array", "items": {"type": "string", "pattern": "^[A-Z][a-z]{1,6}$"}, "maxItems": 2}},
+    "required": ["city", "year", "capital", "near"], "additionalProperties": False}
+ASK = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def fits(text):
+    """Whether it is a CITY."""
+    value = json.loads(text)
+    return (list(value) == [name for name in CITY["properties"] if name in value]
+            and not set(CITY["required"]) - set(value) and type(value["capital"]) is bool
+            and type(value["year"]) is int and 1000 <= value["year"] <= 2030
+            and len(value["city"]) <= 12 and value.get("size") in ("small", "large", None)
+            and len(value["near"]) <= 2 and all(re.fullmatch("[A-Z][a-z]{1,6}", x) for x in value["near"]))
+
+
+def test_every_protocols_word_for_a_form_is_kept_to():
+    schema = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY, "strict": True}}
+    with Server(TINY) as s:
+        def chat(want=200, **fields):
+            body = {"messages": ASK, "max_tokens": 300, "temperature": 1, "seed": 3, **fields}
+            answer = s.ask("/v1/chat/completions", body, want)
+            return answer["choices"][0]["message"]["content"] if want == 200 else answer["error"]
+        for seed in range(6):
+            check(fits(chat(response_format=schema, seed=seed)), seed)
+        anything = chat(response_format={"type": "json_object"}, temperature=0, max_tokens=40)
+        check(re.match(r'\{("|\})', anything), anything)
+        for fields in ({"guided_json": CITY}, {"structured_outputs": {"json": CITY}}, {"json_schema": json.dumps(CITY)}):
+            check(fits(chat(**fields)), fields)
+        for fields in ({"regex": "[a-f]{2,4}-[0-9]{1,3}x"}, {"guided_regex": "[a-f]{2,4}-[0-9]{1,3}x"},
+                       {"ebnf": 'root ::= a{2,4} "-" [0-9]{1,3} "x"\na ::= [a-f]'}):
+            check(re.fullmatch("[a-f]{2,4}-[0-9]{1,3}x", chat(**fields)), fields)
+        for fields in {"guided_choice": ["red", "blue"]}, {"structured_outputs": {"choice": ["red", "blue"]}}:
+            check(chat(**fields) in ("red", "blue"), fields)
+        text = s.ask("/v1/completions", {"prompt": "Once", "regex": "[0-9]{3}", "max_tokens": 9})["choices"][0]["text"]
+        check(re.fullmatch("[0-9]{3}", text), text)
+        texts = s.ask("/generate", {"text": ["a", "b"], "sampling_params": [
+            {"regex": "x{1,9}y", "max_new_tokens": 40}, {"json_schema": json.dumps(CITY), "max_new_tokens": 300}]})
+        check(re.fullmatch("x{1,9}y", texts[0]["text"]) and fits(texts[1]["text"]), texts)
+        told = s.ask("/v1/responses", {"input": "Where?", "max_output_tokens": 300, "text": {
+            "format": {"type": "json_schema", "name": "city", "schema": CITY}}})
+        check(fits(told["output"][-1]["content"][0]["text"]), told)
+        told = s.ask("/v1/messages", {"messages": ASK, "max_tokens": 300, "output_config": {
+            "format": {"type": "json_schema", "schema": CITY}}})
+        check(fits(told["content"][0]["text"]), told)
+        told = s.ask("/api/chat", {"messages": ASK, "stream": False, "format": CITY})
+        check(fits(told["message"]["content"]), told)
+        for fields, words in (({"regex": "(a"}, "'regex'"), ({"ebnf": "root ::= other"}, "other"),
+                              ({"response_format": {"type": "json_schema", "json_schema": {
+                                  "name": "x", "schema": {"type": "object", "if": {}}}}}, "if"),
+                              ({"regex": "a", "ebnf": 'root ::= "a"'}, "both")):
+            error = chat(400, **fields)
+            check(words in error["message"] and error["param"] in fields, error)
+        s.wait_idle()
+
+
+def test_a_form_changes_nothing_else_and_the_cache_changes_no_form():
+    """Streams, choices, logprobs, cuts; cold, cached, and beside others: the same tokens."""
+    body = {"messages": ASK, "max_tokens": 300, "temperature": 0.8, "seed": 11, "return_token_ids": True,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}}}
+    with Server(TINY, "--page-size", 4) as s:
+        def ids(**fields):
+            return s.ask("/v1/chat/completions", {**body, **fields})["choices"][0]["token_ids"]
+        cold = ids()
+        check(ids() == cold, "cached")
+        check(ids(cache_salt="other") == cold, "cold again")
+        several = s.ask("/v1/chat/completions", {**body, "n": 3, "logprobs": True, "top_logprobs": 2})["choices"]
+        check(several[0]["token_ids"] == cold and all(fits(c["message"]["content"]) for c in several), several)
+        check(len({c["message"]["content"] for c in several}) > 1, several)
+        # Logprobs are the model's: what the form forbids is among the likeliest.
+        check(any(not any(t["token"] == p["token"] for t in p["top_logprobs"])
+                  for p in several[0]["logprobs"]["content"]), several[0])
+        streamed = "".join(c["choices"][0]["delta"].get("content") or "" for c in
+                           s.stream("/v1/chat/completions", body) if c["choices"])
+        check(streamed == several[0]["message"]["content"], streamed)
+        cut = s.ask("/v1/chat/completions", {**body, "max_tokens": 4})["choices"][0]
+        check(cut["finish_reason"] == "length" and cut["token_ids"] == cold[:4], cut)
+        ended = s.ask("/v1/chat/completions", {**body, "ignore_eos": True})["choices"][0]
+        check(ended["finish_reason"] == "stop" and ended["token_ids"] == cold, ended)
+        s.wait_idle()
+
+
+FUNCTIONS = [
+    {"name": "weather", "parameters": {"type": "object", "properties": {
+        "city": {"type": "string", "enum": ["Paris", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"], "additionalProperties": False}},
+    {"name": "stop", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}]
+TOOLS = [{"type": "function", "function": f} for f in FUNCTIONS]
+READS_TOOLS = ("{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+               "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+# A family, what its model says for weather(Rome, 3), and the token that ends its answers.
+FAMILIES = {
+    "hermes": ('<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n</tool_call>', "<|im_end|>"),
+    "qwen3_coder": ("<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n3\n"
+                    "</parameter>\n</function>\n</tool_call>", "<|im_end|>"),
+    "llama3": ('{"name": "weather", "parameters": {"city": "Rome", "days": 3}}', "<|eot_id|>"),
+    "mistral": ('[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 3}', "</s>"),
+    "granite": ('<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]', "<|end_of_text|>"),
+    "functionary": ('<function=weather>{"city": "Rome", "days": 3}</function>', "<|eot_id|>"),
+    "gpt-oss": ('<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.weather '
+                '<|constrain|>json<|message|>{"city": "Rome", "days": 3}', "<|call|>"),
+}
+
+
+def calls_of(choice):
+    return [(c["function"]["name"], json.loads(c["function"]["arguments"]))
+            for c in choice["message"].get("tool_calls") or []]
+
+
+def test_calls_that_must_come_come_in_the_models_own_form():
+    for family, (said, end) in FAMILIES.items():
+        talk = "No, I would rather talk."
+        if family == "gpt-oss":  # thoughts may be as long as they like
+            talk = f"<|channel|>analysis<|message|>{talk}<|end|><|start|>assistant<|channel|>final<|message|>No."
+        script = [{"when": "to Rome", "say": said, "end": end}, {"say": talk, "end": end}]
+        with Double(script, "--tool-call-parser", family, template=READS_TOOLS, eos=end) as d:
+            def choice(words, **fields):
+                return d.chat(words, tools=TOOLS, max_tokens=400, **fields)["choices"][0]
+            # What it would say anyway it says; who would talk calls.
+            got = calls_of(choice("fly to Rome", tool_choice="required"))
+            check(got == [("weather", {"city": "Rome", "days": 3})], family, got)
+            forced = choice("talk", tool_choice="required", parallel_tool_calls=False)
+            check(forced["finish_reason"] == "tool_calls", family, forced)
+            (name, arguments), = calls_of(forced)
+            check(name in ("weather", "stop"), family, forced)
+            named = choice("talk", tool_choice={"type": "function", "function": {"name": "weather"}})
+            (name, arguments), = calls_of(named)
+            check(name == "weather" and arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 9,
+                  family, named)
+            check(not calls_of(choice("talk")), family)  # auto
+            error = d.chat("talk", tools=TOOLS, tool_choice={"type": "function", "function": {"name": "none"}},
+                           want=400)["error"]
+            check("there is no function 'none'" in error["message"], error)
+            d.wait_idle()
+
+
+def test_strict_tools_and_forms_beside_tools():
+    """With auto the model may talk; calls it makes keep to their schemas. With a form, what is no call has it."""
+    script = [{"when": "call", "say": '<tool_call>\n{"name": "weather", "arguments": {"city": "London", "days": 12}}'},
+              {"when": "form", "say": '{"a": 1}'},
+              {"say": "It is <b>warm</b> < 30 <tool"}]
+    strict = [{"type": "function", "function": {**FUNCTIONS[0], "strict": True}}, TOOLS[1]]
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {
+        "type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"]}}}
+    with Double(script, "--tool-call-parser", "hermes", template=READS_TOOLS) as d:
+        free = d.chat("call", tools=TOOLS, max_tokens=200)["choices"][0]
+        check(not calls_of(free) or calls_of(free)[0][1]["city"] == "London", free)
+        (name, arguments), = calls_of(d.chat("call", tools=strict, max_tokens=200, parallel_tool_calls=False)["choices"][0])
+        check(arguments["city"] in ("Paris", "Rome") and 1 <= arguments["days"] <= 9, arguments)
+        talk = d.chat("talk", tools=strict, max_tokens=200)["choices"][0]["message"]
+        check(talk["content"] == "It is <b>warm</b> < 30 <tool", talk)
+        said = d.chat("form", tools=TOOLS, response_format=form, max_tokens=200)["choices"][0]["message"]
+        check(json.loads(said["content"]) == {"a": 1}, said)
+        (name, arguments), = calls_of(d.chat("call", tools=TOOLS, response_format=form, max_tokens=200,
+                                             parallel_tool_calls=False)["choices"][0])
+        check(name == "weather", arguments)
+        d.wait_idle()
+    with Double([{"say": "x"}], "--tool-call-parser", "kimi_k2", template=READS_TOOLS) as d:
+        error = d.chat("x", tools=TOOLS, tool_choice="required", want=400)["error"]
+        check("kimi_k2" in error["message"] and error["param"] == "tool_choice", error)
+        d.chat("x", tools=strict)
+
+
+def test_reasoning_comes_before_a_form_and_is_free():
+    thinking = READS_TOOLS.replace("assistant\n{% endif %}", "assistant\n{% if enable_thinking is defined and "
+                                   "not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}")
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}
+    script = [{"when": "</think>", "say": '"no"'}, {"when": "think", "say": '<think>\nhm {"a"\n</think>"no"'}, {"say": '"no"'}]
+    with Double(script, "--reasoning-parser", "qwen3", template=thinking) as d:
+        def message(words, **fields):
+            return d.chat(words, response_format=form, max_tokens=100, **fields)["choices"][0]["message"]
+        got = message("think")
+        check(got["content"] == '"no"' and got["reasoning_content"] == 'hm {"a"', got)
+        check(message("x")["content"] == '"no"')
+        got = message("think", chat_template_kwargs={"enable_thinking": False})
+        check(got["content"] == '"no"' and not got.get("reasoning_content"), got)
+        d.wait_idle()
+    said = '<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>"no"'
+    with Double([{"when": "x", "say": said, "end": "<|return|>"}, {"say": "No.", "end": "<|return|>"}],
+                "--tool-call-parser", "gpt-oss", "--reasoning-parser", "gpt-oss", template=READS_TOOLS, eos="<|return|>") as d:
+        got = d.chat("x", response_format=form, max_tokens=100)["choices"][0]["message"]
+        check(got["content"] == '"no"' and got["reasoning_content"] == "hm", got)
+        d.wait_idle()
+
+
+if __name__ == "__main__":
+    run(globals())
