@@ -10,6 +10,7 @@
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
 #   states     what turns, edits and branches compute of a hybrid's prompts, beside all of them
+#   drafts     decoding with guessed tokens beside the same without
 #   windows    tokens of context that a GB holds, with window memory and with a mask
 #   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
 #   experts    the same of qwen3-30b-a3b and gpt-oss-20b (6 layers each) and qwen3.6-35b-a3b (8), in Q4_K_M and MXFP4
@@ -33,7 +34,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan trace replay states windows model experts start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -127,6 +128,11 @@ bench_states() {
         echo "== the same over HTTP, beside $LLAMA_SERVER, $shape"
         RADISH=$bin/radish bench/states_beside.py "$file" ${turn_tokens:+--message $turn_tokens}
     done
+}
+
+bench_drafts() {
+    echo "== bench_drafts"
+    $bin/bench/bench_drafts models/radish-tiny.gguf
 }
 
 bench_windows() {

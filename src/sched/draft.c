@@ -6,24 +6,26 @@
  *
  *     a^k / p > T / C        and then C += p, T += a^k
  *
- * C and p are measured (step_cost.h). What a source was right about in this request, and in all,
- * says a. Both are found by trying, so both are tried again now and then: a proposal that was not
- * worth it ages what speaks against it, and after some hundred steps without drafts a row or two
- * are drafted whatever they cost. And now and then a step has none, so that its own cost is known. */
+ * C and p are measured, for about as many requests. What a source was right about in this request,
+ * and in all, says a. Both are found by trying, so both are tried again now and then: a proposal
+ * that was not worth it ages what speaks against it, and after some hundred steps without drafts
+ * what a row costs is forgotten, so that one step has some. And now and then a step has none, so
+ * that its own cost is known. */
 #include "sched/draft_plan.h"
 
 enum {
     FIRST_ROWS = 4,  /* that the first step with drafts has */
     FIRST_PLAIN = 4, /* steps without, before it */
     PLAIN_EVERY = 32,
+    MEAN_OF = 8,
     TRY_AGAIN = 256, /* steps */
-    TRY_ROWS = 2,
-    LONG_MATCH = 8 /* tokens */
+    LONG_MATCH = 8   /* tokens */
 };
 static const float KEEP = 0.9f, KEEP_OF_ALL = 0.998f, AGE = 0.98f;
-static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.6f, 0.4f,
-                                          0.75f}; /* before anything is known */
+/* Before anything is known. */
+static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.6f, 0.4f, 0.75f};
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
+static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
 
 const char *draft_kind_name(draft_kind kind)
 {
@@ -36,6 +38,34 @@ void draft_release(drafter *d, req *r)
     if (r->draft.ngrams) ngram_put_back(&d->ngrams, r->draft.ngrams);
     r->draft.ngrams = NULL;
     r->draft.count = 0;
+}
+
+/* ---- prices ---- */
+
+/* Of the table's entries. */
+static uint32_t price_of(uint32_t num_decodes)
+{
+    uint32_t i = 0;
+    while (i + 1 < DRAFT_PRICES && num_decodes >> (i + 1))
+        i++;
+    return i;
+}
+
+/* The mean of the newest; one that was interrupted counts for no more than some others. */
+static void follow(double *mean, uint32_t *count, double value)
+{
+    if (*count >= FIRST_PLAIN) value = RAD_MIN(value, 3 * *mean);
+    *mean += (value - *mean) / RAD_MIN(++*count, (uint32_t)MEAN_OF);
+}
+
+void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns)
+{
+    if (!d->most || !num_decodes) return;
+    draft_price *p = &d->prices[price_of(num_decodes)];
+    if (!rows)
+        follow(&p->step, &p->num_steps, ns);
+    else if (p->num_steps)
+        follow(&p->row, &p->num_rows, RAD_MAX(ns - p->step, 0) / rows);
 }
 
 /* ---- trust ---- */
@@ -156,22 +186,20 @@ static uint32_t possible(const scheduler *s, req *r, const rad_token *drafts, ui
 typedef struct draft_room {
     uint64_t full_pages, window_pages, states;
     uint32_t rows;
-    double ns, tokens;
+    double ns, tokens, price;
 } draft_room;
 
 static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     const drafter *d = &s->drafts;
     const kv_pages room = kv_room(&s->pools);
-    step_work work = {.num_decodes = num_decodes};
-    for (uint32_t i = 0; i < s->num_running; i++)
-        if (s->running[i]->state == REQ_DECODE)
-            work.pairs += step_pairs(s->running[i]->kv.committed_len, 1);
+    const draft_price *price = &d->prices[price_of(num_decodes)];
     draft_room left = {.full_pages = room.full - RAD_MIN(room.full, decode_pages),
                        .window_pages = room.window - RAD_MIN(room.window, decode_pages),
                        .states = room.states,
                        .rows = RAD_MAX(2 * d->most_planned, (uint32_t)FIRST_ROWS),
-                       .ns = step_cost_usual_ns(&s->cost, &work),
+                       .ns = price->step,
+                       .price = price->row,
                        .tokens = num_decodes};
     /* Whoever runs may want a row, and of the rest half is for who comes. */
     const uint32_t logits = (s->batch.max_logits - s->num_running + 1) / 2;
@@ -203,11 +231,11 @@ static void take(const scheduler *s, draft_room *left, const req *r, uint32_t co
 static uint32_t worth(scheduler *s, draft_room *left, req *r, uint32_t count)
 {
     drafter *d = &s->drafts;
-    const double price = step_cost_draft_ns(&s->cost, r->kv.committed_len), right = chance(d, r);
+    const double price = left->price, right = chance(d, r);
     double likely = right;
     uint32_t n = 0;
     if (d->at_any_price) return count;
-    for (; n < count && likely * left->ns > price * left->tokens; n++) {
+    for (; n < count && likely * left->ns > MARGIN * price * left->tokens; n++) {
         left->ns += price;
         left->tokens += likely;
         likely *= right;
@@ -215,7 +243,7 @@ static uint32_t worth(scheduler *s, draft_room *left, req *r, uint32_t count)
     if (n || !count) return n;
     age(&r->draft.own[r->draft.trust], AGE);
     age(&d->trust[r->draft.trust], 1 - (1 - AGE) / 8);
-    return d->idle_steps < TRY_AGAIN ? 0 : RAD_MIN(count, (uint32_t)TRY_ROWS);
+    return 0;
 }
 
 static void plan(scheduler *s, draft_room *left, req *r)
@@ -238,9 +266,14 @@ void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     drafter *d = &s->drafts;
     if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
+    draft_price *p = &d->prices[price_of(num_decodes)];
+    if (d->idle_steps >= TRY_AGAIN) { /* as if nothing were known of rows */
+        d->idle_steps = p->num_rows = 0;
+        p->row = 0;
+    }
     draft_room left = room_for_drafts(s, num_decodes, decode_pages);
     const uint32_t rows = left.rows;
-    const bool plain = d->steps < FIRST_PLAIN || d->steps % PLAIN_EVERY == 0;
+    const bool plain = p->num_steps < FIRST_PLAIN || d->steps % PLAIN_EVERY == 0;
     d->steps++;
     for (uint32_t i = 0; i < s->num_running && left.rows && (!plain || d->at_any_price); i++)
         if (s->running[i]->state == REQ_DECODE) plan(s, &left, s->running[i]);

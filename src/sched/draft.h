@@ -57,14 +57,25 @@ typedef struct req_draft {
     ngram_index *ngrams; /* NULL: none yet */
 } req_draft;
 
+/* What steps without prompts took: of one row for each request, and what a row more added; ns. Not
+ * step_cost's: eight rows more cost another share of a step of one request than of one of eight,
+ * and a straight line through both is wrong where it matters. */
+typedef struct draft_price {
+    double step, row;
+    uint32_t num_steps, num_rows; /* that were seen */
+} draft_price;
+
+enum { DRAFT_PRICES = 5 }; /* of 1, 2, 4, 8 and 16 requests or more */
+
 typedef struct drafter {
     uint32_t most;         /* tokens of a request in a step; 0: nothing is drafted */
     uint32_t rows;         /* of a step */
     uint32_t most_planned; /* rows of a step so far: the next has at most twice as many */
     uint32_t idle_steps;   /* steps since any were planned */
     uint32_t steps;        /* that could have had some */
-    bool tree, ngram;      /* DRAFT_TREE and DRAFT_NGRAM are on */
-    bool at_any_price;     /* as many as there are, whatever they cost (tests) */
+    draft_price prices[DRAFT_PRICES];
+    bool tree, ngram;  /* DRAFT_TREE and DRAFT_NGRAM are on */
+    bool at_any_price; /* as many as there are, whatever they cost (tests) */
     draft_source given;
     draft_trust trust[DRAFT_TRUSTS]; /* of all requests */
     ngram_pool ngrams;
@@ -80,6 +91,9 @@ static inline uint32_t draft_max_rows(uint32_t most)
 
 /* The request has ended, or waits again. */
 void draft_release(drafter *d, struct req *r);
+
+/* A step without prompts, of so many decoding requests and rows of drafts, took `ns`. */
+void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns);
 
 /* Of `proposed` tokens of r the first `accepted` were right. */
 void draft_learn(drafter *d, struct req *r, uint32_t proposed, uint32_t accepted);

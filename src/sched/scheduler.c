@@ -168,6 +168,8 @@ bool scheduler_step(scheduler *s)
     if (busy || verified) s->check.quiet_ns = start + step_ns;
     if (s->stats.forward_ns != forward_ns) {
         step_cost_observe(&s->cost, &work, (double)step_ns);
+        if (!work.prompt_tokens)
+            draft_observe(&s->drafts, work.num_decodes, work.draft_rows, (double)step_ns);
         verify_busy_step(s);
     }
     return busy || verified;

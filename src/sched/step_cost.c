@@ -75,15 +75,6 @@ double step_cost_ns(const step_cost *c, const step_work *w)
            coefficient(c, 4) * w->prompt_ends + coefficient(c, DRAFTS) * w->draft_rows;
 }
 
-double step_cost_usual_ns(const step_cost *c, const step_work *w)
-{
-    double x[STEP_COST_TERMS], ns = 0;
-    terms_of(w, x);
-    for (int i = 0; i < STEP_COST_TERMS; i++)
-        ns += c->theta[i] * x[i];
-    return ns > 0 ? ns : 0;
-}
-
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens)
 {
     return coefficient(c, 2) * tokens + coefficient(c, 3) * step_pairs(context, tokens);
@@ -92,11 +83,6 @@ double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens
 double step_cost_prompt_end_ns(const step_cost *c)
 {
     return coefficient(c, 4);
-}
-
-double step_cost_draft_ns(const step_cost *c, uint32_t context)
-{
-    return coefficient(c, DRAFTS) + coefficient(c, 3) * step_pairs(context, 1);
 }
 
 /* n * (token + pair * (context + 1/2)) + n^2 * pair / 2 <= ns */

@@ -40,11 +40,6 @@ void step_cost_init(step_cost *c);
 void step_cost_observe(step_cost *c, const step_work *work, double ns);
 double step_cost_ns(const step_cost *c, const step_work *work);
 
-/* The same of a kind of step that is seen all the time. step_cost_ns takes no term for less than
- * nothing, so that it bounds what is new; what always comes together (a step and its one decoding
- * request) may be told apart wrongly, and only its sum is right. */
-double step_cost_usual_ns(const step_cost *c, const step_work *work);
-
 /* Pairs of `tokens` new tokens behind `context` positions. */
 static inline double step_pairs(uint32_t context, uint32_t tokens)
 {
@@ -58,9 +53,6 @@ uint32_t step_cost_fit(const step_cost *c, uint32_t context, bool sampled, doubl
 /* What prompt tokens add to a step, and what the end of a prompt adds to that. */
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens);
 double step_cost_prompt_end_ns(const step_cost *c);
-
-/* What a row of drafts adds behind `context` positions; 0 as long as none was seen. */
-double step_cost_draft_ns(const step_cost *c, uint32_t context);
 
 /* Prompt tokens, and ends of prompts, that a step may take as far as anything is known: what
  * was seen, doubled. */
