@@ -6,6 +6,7 @@
 #   storage    the file store beside raw reads and writes
 #   gemm       matrix products beside the instructions' rates
 #   attention  decode and prefill beside memory's and the products' rates
+#   grammar    masks of structured output over 151,936 tokens, and what compiling takes
 #   scan       the delta rule and Mamba 2 beside the instructions' and memory's rates
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
@@ -34,7 +35,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan grammar trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -101,6 +102,12 @@ bench_attention() {
 bench_scan() {
     echo "== bench_scan"
     $bin/bench/bench_scan ${kernel_line:+-s $kernel_line}
+}
+
+bench_grammar() {
+    echo "== bench_grammar"
+    # 20,000 tokens in a quick run.
+    $bin/bench/bench_grammar ${QUICK:+small}
 }
 
 bench_trace() {

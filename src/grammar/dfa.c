@@ -16,6 +16,9 @@
 
 #include <stdlib.h>
 
+/* What a set and an automaton cost besides their members, in steps of 5 to 10 ns. */
+enum { SET_STEPS = 40, DFA_STEPS = 500 };
+
 void dfa_fini(dfa *d)
 {
     if (!d->mem) return;
@@ -320,12 +323,13 @@ bool dfa_make(dfa *d, nfa *n, nfa_frag f)
     gr_mem *mem = n->mem;
     subsets s = {.mem = mem, .n = n, .out = f.out};
     dfa_begin(d, mem);
-    if (nfa_walk(n) && GR_GROW(mem, s.first, s.cap_first, 2)) {
+    if (nfa_walk(n) && GR_GROW(mem, s.first, s.cap_first, 2) &&
+        GR_GROW(mem, s.members, s.cap_members, 1)) {
         close_over(&s, f.in, true);
         if (!mem->status) intern(&s, true);
     }
     for (uint32_t set = 0; set < s.num_sets && !mem->status; set++) {
-        if (!gather(&s, set)) break;
+        if (!gr_work(mem, SET_STEPS) || !gather(&s, set)) break;
         read_bytes(&s, d);
         if (!mem->status) read_calls(&s, d);
         if (!mem->status) dfa_state(d, s.accepts[set]);
@@ -420,7 +424,7 @@ bool dfa_finish(dfa *d)
     gr_mem *mem = d->mem;
     uint8_t *marks = NULL;
     uint32_t *name = NULL, cap_marks = 0, cap_name = 0;
-    bool ok = !mem->status;
+    bool ok = gr_work(mem, DFA_STEPS);
     if (ok && !d->num_states) dfa_state(d, false);
     ok = ok && GR_GROW(mem, marks, cap_marks, d->num_states) &&
          GR_GROW(mem, name, cap_name, (uint64_t)d->num_states + 1) && mark_ways(d, marks, name);

@@ -67,6 +67,7 @@ void grammar_unref(grammar *g)
 {
     if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
     rad_env env = g->v->env;
+    mask_cache_drop(g->v, g);
     automaton_fini(&g->a, &g->mem);
     rad_free(&env, g, sizeof *g);
 }

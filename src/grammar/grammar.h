@@ -50,6 +50,10 @@ rad_status grammar_vocab_create(const rad_env *env, const grammar_vocab_params *
                                 grammar_vocab **out, rad_error *err);
 void grammar_vocab_destroy(grammar_vocab *v); /* NULL is fine; no grammar of it is left */
 
+/* Computes what every grammar of JSON allows in strings, numbers and values, which is then the same
+ * for all: for who starts a server, before the first request. RAD_E_NOMEM. */
+rad_status grammar_vocab_warm(grammar_vocab *v);
+
 /* Words of 32 bits in a mask of this vocabulary. */
 static inline uint32_t grammar_mask_words(uint32_t vocab_size)
 {
@@ -87,9 +91,9 @@ typedef struct grammar_spec {
 } grammar_spec;
 
 typedef struct grammar_limits {
-    uint64_t bytes;      /* while compiling, and of the automaton; 0: 64 MiB */
+    uint64_t bytes;      /* while compiling, a schema's JSON included; 0: 64 MiB */
     uint32_t states;     /* of the automaton; 0: 1 << 20 */
-    uint64_t steps;      /* of work; 0: 40 million, some 200 ms */
+    uint64_t steps;      /* of work; 0: 25 million, some 200 ms */
     uint32_t text_bytes; /* of the spec's text; 0: 4 MiB */
 } grammar_limits;
 

@@ -1,28 +1,365 @@
-/* grammar_mask.c - which tokens may come at a place. */
+/* grammar_mask.c - which tokens may come at a place.
+ *
+ * A place is a list of threads, and its mask the union of theirs. What a thread allows depends on
+ * its state, and on its stacks only where a token goes on behind the end of the state's rule. So
+ * for a state two things are kept (mask_cache.c): the tokens that stay within its rule or calls
+ * from it, as bits or, where they are few, as a list; and the others as a tree of what is left of
+ * them behind the rule's end. To a mask the first is joined, and the second walked with the states
+ * that the thread returns to:
+ *
+ *     in a string:   ok, the, "            bits: nearly all tokens of the vocabulary
+ *                    ",  "},  ":           a tree of , } : to be walked behind the closing quote
+ *
+ * A state that is met for the first time costs a walk over the vocabulary's tree. Where it reads
+ * any plain text (characters without controls, " and \) up to some length, and no plain text beyond
+ * it, which is true of nearly all states that read much, plain tokens are joined as a set, by
+ * length, and only the tree of the others is walked. */
 #include "grammar/grammar_impl.h"
 
-rad_status mask_fill(grammar_matcher *m, const match_step *at, uint32_t *bits)
+/* ---- walks ---- */
+
+typedef struct pop_list { /* nodes of a tree behind which the rule may end */
+    uint32_t *nodes;
+    uint32_t count, cap;
+} pop_list;
+
+static void set_tokens(const trie *t, uint32_t node, uint32_t *bits)
 {
-    const trie *t = &m->g->v->all;
-    uint32_t first[GRAMMAR_MAX_PIECE + 1], count[GRAMMAR_MAX_PIECE + 1];
-    first[0] = at->first;
-    count[0] = at->count;
-    m->walker.status = RAD_OK;
+    for (uint32_t k = t->nodes[node].tokens; k < t->nodes[node + 1].tokens; k++)
+        bits[t->order[k] / 32] |= 1u << t->order[k] % 32;
+}
+
+/* Sets the bits of all tokens that the threads list->at[first..first + count) read. Where the
+ * bottom of the stacks is met and tokens go on, the node is added to `pops`, unless NULL. Most
+ * places have one thread, and most bytes lead to a state that neither calls nor returns: that is
+ * done in line. */
+static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, uint32_t count,
+                       uint32_t *bits, pop_list *pops)
+{
+    const gr_automaton *a = w->a;
+    struct {
+        thread one; /* where there is one thread */
+        uint32_t first, count, top;
+    } at[GRAMMAR_MAX_PIECE + 1];
+    at[0].first = first;
+    at[0].count = count;
+    at[0].top = list->count;
+    if (count == 1) at[0].one = list->at[first];
+    w->status = RAD_OK;
     for (uint32_t i = 1; i < t->num_nodes;) {
         const trie_node *node = &t->nodes[i];
         uint32_t depth = node->depth;
-        m->threads.count = depth == 1 ? at->first + at->count : first[depth - 1] + count[depth - 1];
-        first[depth] = m->threads.count;
-        if (!place_step(&m->walker, &m->threads, first[depth - 1], count[depth - 1], node->byte))
-            return m->walker.status;
-        count[depth] = m->threads.count - first[depth];
-        if (!count[depth] && !m->walker.ended) {
+        bool ended = false;
+        at[depth].top = at[depth - 1].top;
+        if (at[depth - 1].count == 1) {
+            thread from = at[depth - 1].one;
+            uint32_t to = automaton_next(a, from.state, node->byte);
+            if (to == NOWHERE) {
+                i = node->skip;
+                continue;
+            }
+            if (a->states[to].flags == GR_READS) {
+                set_tokens(t, i++, bits);
+                at[depth].one = (thread){to, from.stacks};
+                at[depth].count = 1;
+                continue;
+            }
+            list->count = at[depth].top;
+            w->ended = false;
+            if (!place_enter(w, to, from.stacks, list, list->count)) return w->status;
+        } else {
+            list->count = at[depth].top;
+            if (!place_step(w, list, at[depth - 1].first, at[depth - 1].count, node->byte))
+                return w->status;
+        }
+        ended = w->ended;
+        at[depth].first = at[depth].top;
+        at[depth].count = list->count - at[depth].top;
+        if (at[depth].count == 1)
+            at[depth].one = list->at[at[depth].first];
+        else
+            at[depth].top = list->count;
+        if (!at[depth].count && !ended) {
             i = node->skip;
             continue;
         }
-        for (uint32_t k = node->tokens; k < node[1].tokens; k++)
-            bits[t->order[k] / 32] |= 1u << t->order[k] % 32;
-        i = count[depth] ? i + 1 : node->skip;
+        set_tokens(t, i, bits);
+        if (ended && pops && node->skip > i + 1) {
+            if (!place_grow(&w->stacks->env, &pops->nodes, &pops->cap, pops->count + 1,
+                            sizeof *pops->nodes))
+                return RAD_E_NOMEM;
+            pops->nodes[pops->count++] = i;
+        }
+        i = at[depth].count ? i + 1 : node->skip;
     }
     return RAD_OK;
+}
+
+/* ---- plain text ---- */
+
+enum { MOST_LEVEL = 16, MOST_PAIRS = 64 };
+
+/* How a character goes on behind its first bytes. */
+typedef enum char_part {
+    FIRST,
+    LAST1,
+    LAST2,
+    LAST3,
+    AFTER_E0,
+    AFTER_ED,
+    AFTER_F0,
+    AFTER_F4
+} char_part;
+
+static const struct char_edge {
+    uint8_t part, lo, hi, to; /* to FIRST: the character is whole */
+} char_edges[] = {
+    {FIRST, 0x20, 0x21, FIRST},    {FIRST, 0x23, 0x5b, FIRST},    {FIRST, 0x5d, 0x7f, FIRST},
+    {FIRST, 0xc2, 0xdf, LAST1},    {FIRST, 0xe0, 0xe0, AFTER_E0}, {FIRST, 0xe1, 0xec, LAST2},
+    {FIRST, 0xed, 0xed, AFTER_ED}, {FIRST, 0xee, 0xef, LAST2},    {FIRST, 0xf0, 0xf0, AFTER_F0},
+    {FIRST, 0xf1, 0xf3, LAST3},    {FIRST, 0xf4, 0xf4, AFTER_F4}, {LAST1, 0x80, 0xbf, FIRST},
+    {LAST2, 0x80, 0xbf, LAST1},    {LAST3, 0x80, 0xbf, LAST2},    {AFTER_E0, 0xa0, 0xbf, LAST1},
+    {AFTER_ED, 0x80, 0x9f, LAST1}, {AFTER_F0, 0x90, 0xbf, LAST2}, {AFTER_F4, 0x80, 0x8f, LAST2}};
+
+typedef struct level { /* states behind so many plain characters */
+    uint32_t states[MOST_LEVEL];
+    uint32_t count;
+} level;
+
+typedef struct plain_look {
+    const gr_automaton *a;
+    bool all;   /* each state of the level reads every plain character */
+    bool turns; /* one calls or returns on the way, so more may be read than is seen here */
+    bool many;  /* more states than are followed */
+} plain_look;
+
+static void add_state(plain_look *p, level *l, uint32_t state)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->states[i] == state) return;
+    if (l->count == MOST_LEVEL)
+        p->many = true;
+    else
+        l->states[l->count++] = state;
+}
+
+static void read_plain(plain_look *p, uint32_t state, level *next)
+{
+    const gr_automaton *a = p->a;
+    struct {
+        uint32_t state, part;
+    } pairs[MOST_PAIRS];
+    uint32_t count = 0;
+    pairs[count].state = state;
+    pairs[count++].part = FIRST;
+    for (uint32_t i = 0; i < count; i++) {
+        for (size_t e = 0; e < RAD_COUNT(char_edges); e++) {
+            const struct char_edge *edge = &char_edges[e];
+            if (edge->part != pairs[i].part) continue;
+            unsigned covered = edge->lo;
+            const gr_state *s = &a->states[pairs[i].state];
+            for (uint32_t r = s->ranges; r < s[1].ranges; r++) {
+                const gr_range *range = &a->ranges[r];
+                if (range->hi < edge->lo || range->lo > edge->hi) continue;
+                if (range->lo > covered) p->all = false;
+                covered = range->hi + 1u;
+                p->turns |= (a->states[range->to].flags & GR_TURNS) != 0;
+                if (edge->to == FIRST) {
+                    add_state(p, next, range->to);
+                    continue;
+                }
+                bool known = false;
+                for (uint32_t k = 0; k < count; k++)
+                    known |= pairs[k].state == range->to && pairs[k].part == edge->to;
+                if (known) continue;
+                if (count == MOST_PAIRS) {
+                    p->many = true;
+                    continue;
+                }
+                pairs[count].state = range->to;
+                pairs[count++].part = edge->to;
+            }
+            if (covered <= edge->hi) p->all = false;
+        }
+    }
+}
+
+static bool same_level(const level *a, const level *b)
+{
+    bool same = a->count == b->count;
+    for (uint32_t i = 0; i < a->count && same; i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < b->count; k++)
+            found |= a->states[i] == b->states[k];
+        same = found;
+    }
+    return same;
+}
+
+/* How many plain characters `state` reads whatever they are, at most PLAIN_LENGTHS; *exactly: and
+ * no plain text that is longer. */
+static uint32_t plain_length(const gr_automaton *a, uint32_t state, bool *exactly)
+{
+    plain_look p = {.a = a, .all = true};
+    level now = {.states = {state}, .count = 1};
+    *exactly = false;
+    for (uint32_t length = 0;; length++) {
+        level next = {.count = 0};
+        for (uint32_t i = 0; i < now.count; i++)
+            read_plain(&p, now.states[i], &next);
+        if (p.many) return length;
+        if (!next.count) {
+            *exactly = !p.turns;
+            return length;
+        }
+        if (!p.all) return length;
+        if (length + 1 >= PLAIN_LENGTHS || same_level(&now, &next)) {
+            *exactly = true; /* longer tokens count as not plain */
+            return PLAIN_LENGTHS;
+        }
+        now = next;
+    }
+}
+
+/* ---- one state ---- */
+
+/* What is left of the tokens below the nodes where the rule may end, as pieces to be sorted. */
+static rad_status list_remainders(const grammar_vocab *v, const trie *t, const pop_list *pops,
+                                  trie_piece **pieces, uint32_t *count, uint32_t *cap)
+{
+    for (uint32_t i = 0; i < pops->count; i++) {
+        const trie_node *node = &t->nodes[pops->nodes[i]];
+        uint32_t first = node[1].tokens, end = t->nodes[node->skip].tokens;
+        if (*count + (end - first) > MOST_REMAINDERS) return RAD_FULL;
+        if (!place_grow(&v->env, pieces, cap, *count + (end - first), sizeof **pieces))
+            return RAD_E_NOMEM;
+        for (uint32_t k = first; k < end; k++) {
+            rad_token id = t->order[k];
+            uint32_t at = v->first[id] + node->depth;
+            (*pieces)[(*count)++] =
+                (trie_piece){(const unsigned char *)v->bytes + at, v->first[id + 1] - at, id};
+        }
+    }
+    return RAD_OK;
+}
+
+/* The entry of a state, whose first byte is read by its own ranges, with nothing known of where its
+ * rule returns to. */
+static rad_status compute(grammar *g, uint32_t state, uint32_t *bits, mask_entry **out)
+{
+    grammar_vocab *v = g->v;
+    stacks cells;
+    threads list = {0};
+    walker w = {.a = &g->a, .stacks = &cells};
+    pop_list pops = {0};
+    trie_piece *pieces = NULL;
+    uint32_t count = 0, cap = 0;
+    bool exactly, direct = false;
+    memset(bits, 0, v->words * sizeof *bits);
+    rad_status status = stacks_init(&cells, &v->env) && threads_grow(&w, &list, 64) ? RAD_OK
+                                                                                    : RAD_E_NOMEM;
+    if (!status) {
+        uint32_t plain = plain_length(&g->a, state, &exactly);
+        const trie *t = exactly ? &v->rest : &v->all;
+        if (plain && exactly)
+            memcpy(bits, v->plain + (size_t)(plain - 1) * v->words, v->words * sizeof *bits);
+        list.at[0] = (thread){state, BOTTOM};
+        list.count = 1;
+        status = walk(&w, &list, t, 0, 1, bits, &pops);
+        if (!status) status = list_remainders(v, t, &pops, &pieces, &count, &cap);
+        direct = status == RAD_FULL;
+        if (direct) status = RAD_OK;
+    }
+    if (!status) status = mask_entry_make(v, bits, pieces, direct ? 0 : count, direct, out);
+    rad_free(&v->env, pieces, (size_t)cap * sizeof *pieces);
+    rad_free(&v->env, pops.nodes, (size_t)pops.cap * sizeof *pops.nodes);
+    rad_free(&v->env, list.at, (size_t)list.cap * sizeof *list.at);
+    walker_fini(&w);
+    stacks_fini(&cells);
+    return status;
+}
+
+static void join(const mask_entry *e, uint32_t *bits, uint32_t words)
+{
+    if (e->bits)
+        for (uint32_t i = 0; i < words; i++)
+            bits[i] |= e->bits[i];
+    for (uint32_t i = 0; i < e->num_tokens; i++)
+        bits[e->tokens[i] / 32] |= 1u << e->tokens[i] % 32;
+}
+
+/* The states that a thread returns to when its rule ends, behind list->count. */
+static bool enter_returns(grammar_matcher *m, thread t, threads *list)
+{
+    uint32_t from = list->count;
+    for (uint32_t c = t.stacks; c && c != BOTTOM; c = m->stacks.cells[c].beside) {
+        stack_cell cell = m->stacks.cells[c];
+        if (!place_enter(&m->walker, cell.back, cell.below, list, from)) return false;
+    }
+    return true;
+}
+
+static rad_status join_thread(grammar_matcher *m, thread t, uint32_t *bits)
+{
+    grammar *g = m->g;
+    grammar_vocab *v = g->v;
+    threads *list = &m->threads;
+    uint32_t before = list->count;
+    mask_entry *e = mask_cache_find(v, g, t.state);
+    if (!e) {
+        if (!m->bits) m->bits = rad_alloc(&v->env, v->words * sizeof *m->bits);
+        rad_status status = m->bits ? compute(g, t.state, m->bits, &e) : RAD_E_NOMEM;
+        if (status) return status;
+        mask_cache_keep(v, g, t.state, e);
+    }
+    rad_status status = RAD_OK;
+    if (e->direct) {
+        /* Its tokens end its rule everywhere: what is left of them would be the whole vocabulary.
+         */
+        if (!threads_grow(&m->walker, list, before + 1)) status = m->walker.status;
+        if (!status) list->at[list->count++] = t;
+        if (!status) status = walk(&m->walker, list, &v->all, before, 1, bits, NULL);
+    } else {
+        join(e, bits, v->words);
+        m->walker.status = RAD_OK;
+        if (e->rest.num_nodes > 1) {
+            if (!enter_returns(m, t, list))
+                status = m->walker.status;
+            else if (list->count > before)
+                status = walk(&m->walker, list, &e->rest, before, list->count - before, bits, NULL);
+        }
+    }
+    list->count = before;
+    mask_cache_release(v, e);
+    return status;
+}
+
+rad_status mask_fill(grammar_matcher *m, const match_step *at, uint32_t *bits)
+{
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < at->count && !status; i++)
+        status = join_thread(m, m->threads.at[at->first + i], bits);
+    return status;
+}
+
+rad_status grammar_vocab_warm(grammar_vocab *v)
+{
+    grammar *g;
+    grammar_spec spec = {.kind = GRAMMAR_JSON_OBJECT};
+    rad_status status = grammar_compile(v, &spec, NULL, &g, NULL);
+    if (status) return status;
+    uint32_t *bits = rad_alloc(&v->env, v->words * sizeof *bits);
+    if (!bits) status = RAD_E_NOMEM;
+    for (uint32_t s = 0; s < g->a.num_states && !status; s++) {
+        if (!(g->a.states[s].flags & GR_READS) || !g->a.states[s].shared) continue;
+        mask_entry *e = mask_cache_find(v, g, s);
+        if (!e) {
+            status = compute(g, s, bits, &e);
+            if (!status) mask_cache_keep(v, g, s, e);
+        }
+        if (!status) mask_cache_release(v, e);
+    }
+    rad_free(&v->env, bits, v->words * sizeof *bits);
+    grammar_unref(g);
+    return status;
 }

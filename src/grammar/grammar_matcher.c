@@ -73,6 +73,7 @@ void grammar_matcher_destroy(grammar_matcher *m)
     if (m->walker.stacks) walker_fini(&m->walker);
     rad_free(&env, m->threads.at, (size_t)m->threads.cap * sizeof *m->threads.at);
     rad_free(&env, m->steps, MOST_STEPS * sizeof *m->steps);
+    rad_free(&env, m->bits, m->g->v->words * sizeof *m->bits);
     if (m->stacks.env.alloc) stacks_fini(&m->stacks);
     grammar_unref(m->g);
     rad_free(&env, m, sizeof *m);

@@ -5,28 +5,28 @@
  * not below it. So a walk is one loop over an array, and what is not allowed is skipped by an
  * index.
  *
+ * Plain tokens, whole characters without controls, quotes and backslashes, are most of a vocabulary
+ * and most of what a JSON string allows. They are kept as sets, too, by how many characters they
+ * have, and all others as a second tree: a mask that joins a set walks only that one.
+ *
  * A control token stands in the tree under four bytes: 0xff, which UTF-8 never has, and its id. A
  * token that has this byte itself is left out, so that nobody can spell one. */
 #include "grammar/grammar_impl.h"
 
-#include <stdlib.h>
+#include "base/utf8.h"
 
-typedef struct sorted_token {
-    const unsigned char *bytes;
-    uint32_t len;
-    rad_token id;
-} sorted_token;
+#include <stdlib.h>
 
 static int compare_tokens(const void *a, const void *b)
 {
-    const sorted_token *x = a, *y = b;
+    const trie_piece *x = a, *y = b;
     int order = memcmp(x->bytes, y->bytes, RAD_MIN(x->len, y->len));
     if (order) return order;
     if (x->len != y->len) return x->len < y->len ? -1 : 1;
     return x->id < y->id ? -1 : 1;
 }
 
-static uint32_t common(const sorted_token *a, const sorted_token *b)
+static uint32_t common(const trie_piece *a, const trie_piece *b)
 {
     uint32_t n = 0;
     while (n < a->len && n < b->len && a->bytes[n] == b->bytes[n])
@@ -34,16 +34,24 @@ static uint32_t common(const sorted_token *a, const sorted_token *b)
     return n;
 }
 
-static void trie_fini(trie *t, const rad_env *env)
+void trie_fini(trie *t, const rad_env *env)
 {
     rad_free(env, t->nodes, ((size_t)t->num_nodes + 1) * sizeof *t->nodes);
     rad_free(env, t->order, (size_t)t->num_tokens * sizeof *t->order);
     *t = (trie){0};
 }
 
-/* Of sorted tokens. Node 0 is the root. */
-static bool trie_make(trie *t, const rad_env *env, const sorted_token *tokens, uint32_t count)
+uint64_t trie_bytes(const trie *t)
 {
+    return t->nodes ? ((uint64_t)t->num_nodes + 1) * sizeof *t->nodes +
+                          (uint64_t)t->num_tokens * sizeof *t->order
+                    : 0;
+}
+
+/* Node 0 is the root. */
+bool trie_make(trie *t, const rad_env *env, trie_piece *tokens, uint32_t count)
+{
+    if (count > 1) qsort(tokens, count, sizeof *tokens, compare_tokens);
     uint32_t open[GRAMMAR_MAX_PIECE + 1] = {0}, depth = 0, n = 1;
     uint64_t nodes = 1;
     for (uint32_t i = 0; i < count; i++)
@@ -93,7 +101,7 @@ static bool is_end(const grammar_vocab_params *p, uint32_t id)
 }
 
 /* Copies all bytes, and sorts those that have any. */
-static bool take_bytes(grammar_vocab *v, const grammar_vocab_params *p, sorted_token *sorted,
+static bool take_bytes(grammar_vocab *v, const grammar_vocab_params *p, trie_piece *sorted,
                        uint32_t *count)
 {
     uint64_t total = 0;
@@ -121,13 +129,43 @@ static bool take_bytes(grammar_vocab *v, const grammar_vocab_params *p, sorted_t
             if (piece->len == 1) v->single[b / 64] |= (uint64_t)1 << b % 64;
         }
         if (at > v->first[i])
-            sorted[(*count)++] = (sorted_token){(const unsigned char *)v->bytes + v->first[i],
-                                                at - v->first[i], (rad_token)i};
+            sorted[(*count)++] = (trie_piece){(const unsigned char *)v->bytes + v->first[i],
+                                              at - v->first[i], (rad_token)i};
         v->longest = RAD_MAX(v->longest, at - v->first[i]);
     }
     v->first[p->vocab_size] = at;
-    if (*count) qsort(sorted, *count, sizeof *sorted, compare_tokens);
     return true;
+}
+
+/* How many characters a plain token has; 0: it is not plain. */
+static uint32_t plain_characters(const trie_piece *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->len; n++) {
+        utf8_char c = utf8_next(p->bytes + i, p->len - i);
+        if (!c.valid || c.code < 0x20 || c.code == '"' || c.code == '\\') return 0;
+        i += c.len;
+    }
+    return n <= PLAIN_LENGTHS ? n : 0;
+}
+
+/* The sets of plain tokens, and the tree of the others. Moves pieces about. */
+static bool sort_out_plain(grammar_vocab *v, trie_piece *pieces, uint32_t count)
+{
+    uint32_t others = 0;
+    size_t words = v->words;
+    v->plain = rad_alloc(&v->env, PLAIN_LENGTHS * words * sizeof *v->plain);
+    if (!v->plain) return false;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t n = plain_characters(&pieces[i]), id = (uint32_t)pieces[i].id;
+        if (n)
+            v->plain[(n - 1) * words + id / 32] |= 1u << id % 32;
+        else
+            pieces[others++] = pieces[i];
+    }
+    for (size_t i = words; i < PLAIN_LENGTHS * words; i++)
+        v->plain[i] |= v->plain[i - words];
+    return trie_make(&v->rest, &v->env, pieces, others);
 }
 
 rad_status grammar_vocab_create(const rad_env *env, const grammar_vocab_params *params,
@@ -147,15 +185,16 @@ rad_status grammar_vocab_create(const rad_env *env, const grammar_vocab_params *
     v->cache_limit = params->cache_bytes ? params->cache_bytes : 64u << 20;
     pthread_mutex_init(&v->lock, NULL);
     uint32_t count = 0;
-    size_t sorted_bytes = (size_t)params->vocab_size * sizeof(sorted_token);
-    sorted_token *sorted = rad_alloc(&full, sorted_bytes);
+    size_t sorted_bytes = (size_t)params->vocab_size * sizeof(trie_piece);
+    trie_piece *sorted = rad_alloc(&full, sorted_bytes);
     v->end_tokens = rad_alloc(&full, ((size_t)params->num_end_tokens + 1) * sizeof *v->end_tokens);
     bool ok = sorted && v->end_tokens;
     if (ok) {
         v->num_end_tokens = params->num_end_tokens;
         for (uint32_t i = 0; i < v->num_end_tokens; i++)
             v->end_tokens[i] = params->end_tokens[i];
-        ok = take_bytes(v, params, sorted, &count) && trie_make(&v->all, &full, sorted, count);
+        ok = take_bytes(v, params, sorted, &count) && trie_make(&v->all, &full, sorted, count) &&
+             sort_out_plain(v, sorted, count);
     }
     rad_free(&full, sorted, sorted_bytes);
     if (!ok) {
@@ -171,7 +210,10 @@ void grammar_vocab_destroy(grammar_vocab *v)
 {
     if (!v) return;
     rad_env env = v->env;
+    mask_cache_fini(v);
     trie_fini(&v->all, &env);
+    trie_fini(&v->rest, &env);
+    rad_free(&env, v->plain, PLAIN_LENGTHS * (size_t)v->words * sizeof *v->plain);
     rad_free(&env, v->bytes, RAD_MAX(v->num_bytes, 1u));
     rad_free(&env, v->first, ((size_t)v->vocab_size + 1) * sizeof *v->first);
     rad_free(&env, v->end_tokens, ((size_t)v->num_end_tokens + 1) * sizeof *v->end_tokens);
@@ -182,10 +224,9 @@ void grammar_vocab_destroy(grammar_vocab *v)
 void grammar_vocab_get_stats(grammar_vocab *v, grammar_vocab_stats *out)
 {
     pthread_mutex_lock(&v->lock);
-    *out = (grammar_vocab_stats){.bytes = sizeof *v + v->num_bytes +
-                                          ((uint64_t)v->all.num_nodes + 1) * sizeof(trie_node) +
-                                          (uint64_t)v->vocab_size * sizeof(uint32_t) +
-                                          (uint64_t)v->all.num_tokens * sizeof(rad_token),
+    uint64_t words = (uint64_t)v->vocab_size + PLAIN_LENGTHS * (uint64_t)v->words;
+    *out = (grammar_vocab_stats){.bytes = sizeof *v + v->num_bytes + trie_bytes(&v->all) +
+                                          trie_bytes(&v->rest) + words * sizeof(uint32_t),
                                  .cache_bytes = v->cache_bytes,
                                  .hits = v->hits,
                                  .misses = v->misses,

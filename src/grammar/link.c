@@ -28,7 +28,7 @@ void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
     if (!limits) limits = &none;
     *b = (gr_builder){.mem = {.env = rad_env_or_default(env), .err = err}};
     b->mem.limit = limits->bytes ? limits->bytes : 64u << 20;
-    b->mem.most_steps = limits->steps ? limits->steps : 40000000;
+    b->mem.most_steps = limits->steps ? limits->steps : 25000000;
     b->mem.most_states = limits->states ? limits->states : 1u << 20;
     nfa_init(&b->n, &b->mem, bytes);
 }

@@ -5,17 +5,19 @@
 
 /* ---- stacks ---- */
 
-static bool grow(const rad_env *env, void **array, uint32_t *cap, uint32_t want, size_t element)
+bool place_grow(const rad_env *env, void *array, uint32_t *cap, uint32_t want, size_t element)
 {
+    void *old;
     if (want <= *cap) return true;
+    memcpy(&old, array, sizeof old); /* a pointer to some type, not to void */
     uint32_t new_cap = RAD_MAX(*cap * 2, 16u);
     while (new_cap < want)
         new_cap *= 2;
     void *memory = rad_alloc(env, rad_mul(new_cap, element));
     if (!memory) return false;
-    if (*array) memcpy(memory, *array, (size_t)*cap * element);
-    rad_free(env, *array, (size_t)*cap * element);
-    *array = memory;
+    if (old) memcpy(memory, old, (size_t)*cap * element);
+    rad_free(env, old, (size_t)*cap * element);
+    memcpy(array, &memory, sizeof memory);
     *cap = new_cap;
     return true;
 }
@@ -49,9 +51,7 @@ static bool make_slots(stacks *s, uint32_t cap)
 bool stacks_init(stacks *s, const rad_env *env)
 {
     *s = (stacks){.env = *env, .count = BOTTOM + 1};
-    void *cells = NULL;
-    bool ok = grow(env, &cells, &s->cap, 16, sizeof *s->cells);
-    s->cells = cells;
+    bool ok = place_grow(env, &s->cells, &s->cap, 16, sizeof *s->cells);
     if (!ok || !make_slots(s, 64)) return false;
     s->cells[BOTTOM] = (stack_cell){.back = NOWHERE};
     return true;
@@ -61,6 +61,7 @@ void stacks_fini(stacks *s)
 {
     rad_free(&s->env, s->cells, (size_t)s->cap * sizeof *s->cells);
     rad_free(&s->env, s->slots, (size_t)s->cap_slots * sizeof *s->slots);
+    rad_free(&s->env, s->notes, MERGE_NOTES * sizeof *s->notes);
     *s = (stacks){0};
 }
 
@@ -76,8 +77,15 @@ bool stacks_copy(stacks *to, const stacks *from)
     return true;
 }
 
+/* Numbers of cells are about to mean others. */
+static void forget_notes(stacks *s)
+{
+    if (s->notes) memset(s->notes, 0, MERGE_NOTES * sizeof *s->notes);
+}
+
 void stacks_cut(stacks *s, uint32_t count)
 {
+    if (s->count > count) forget_notes(s);
     /* In the reverse order of their coming: a cell that came last stands in no other's way. */
     while (s->count > count) {
         uint32_t id = --s->count, h = cell_hash(&s->cells[id]);
@@ -102,6 +110,7 @@ void stacks_collect(stacks *s, uint32_t *marks)
         marks[id] = kept++;
     }
     s->count = kept;
+    forget_notes(s);
     memset(s->slots, 0, (size_t)s->cap_slots * sizeof *s->slots);
     for (uint32_t id = BOTTOM + 1; id < kept; id++)
         put_slot(s, id);
@@ -117,9 +126,7 @@ static uint32_t make_cell(stacks *s, uint32_t back, uint32_t below, uint32_t bes
         s->status = RAD_E_LIMIT;
         return NO_STACKS;
     }
-    void *cells = s->cells;
-    bool ok = grow(&s->env, &cells, &s->cap, s->count + 1, sizeof *s->cells);
-    s->cells = cells;
+    bool ok = place_grow(&s->env, &s->cells, &s->cap, s->count + 1, sizeof *s->cells);
     if (!ok || (s->count * 2 >= s->cap_slots && !make_slots(s, s->cap_slots * 2))) {
         s->status = RAD_E_NOMEM;
         return NO_STACKS;
@@ -134,27 +141,42 @@ uint32_t stacks_push(stacks *s, uint32_t back, uint32_t below)
     return make_cell(s, back, below, NO_STACKS);
 }
 
+/* Sets share what lies below, so without notes a pair would be united once for each way to it. */
 static uint32_t unite(stacks *s, uint32_t a, uint32_t b, uint32_t depth, bool *deep)
 {
     if (a == b || !b) return a;
     if (!a) return b;
-    if (depth == MERGE_DEPTH) {
+    if (depth == MERGE_DEPTH || s->merge_steps++ == MERGE_STEPS) {
         *deep = true;
         return NO_STACKS;
     }
+    merge_note *note =
+        &s->notes[mix64((uint64_t)RAD_MIN(a, b) << 32 | RAD_MAX(a, b)) % MERGE_NOTES];
+    if (note->a == RAD_MIN(a, b) && note->b == RAD_MAX(a, b)) return note->both;
     const stack_cell x = a == BOTTOM ? (stack_cell){NOWHERE, 0, 0} : s->cells[a];
     const stack_cell y = b == BOTTOM ? (stack_cell){NOWHERE, 0, 0} : s->cells[b];
     stack_cell c = x.back <= y.back ? x : y;
     if (x.back == y.back) c.below = unite(s, x.below, y.below, depth + 1, deep);
-    c.beside =
-        unite(s, x.back <= y.back ? x.beside : a, y.back <= x.back ? y.beside : b, depth + 1, deep);
+    if (!*deep)
+        c.beside = unite(s, x.back <= y.back ? x.beside : a, y.back <= x.back ? y.beside : b,
+                         depth + 1, deep);
     if (*deep || s->status) return NO_STACKS;
-    return c.back == NOWHERE ? BOTTOM : make_cell(s, c.back, c.below, c.beside);
+    uint32_t both = c.back == NOWHERE ? BOTTOM : make_cell(s, c.back, c.below, c.beside);
+    if (!s->status) *note = (merge_note){RAD_MIN(a, b), RAD_MAX(a, b), both};
+    return both;
 }
 
 uint32_t stacks_unite(stacks *s, uint32_t a, uint32_t b)
 {
     bool deep = false;
+    if (a == b || !b) return a;
+    if (!a) return b;
+    if (!s->notes) s->notes = rad_alloc(&s->env, MERGE_NOTES * sizeof *s->notes);
+    if (!s->notes) {
+        s->status = RAD_E_NOMEM;
+        return NO_STACKS;
+    }
+    s->merge_steps = 0;
     uint32_t both = unite(s, a, b, 0, &deep);
     return deep ? NO_STACKS : both;
 }
@@ -169,9 +191,7 @@ void walker_fini(walker *w)
 
 bool threads_grow(walker *w, threads *t, uint32_t want)
 {
-    void *at = t->at;
-    bool ok = grow(&w->stacks->env, &at, &t->cap, want, sizeof *t->at);
-    t->at = at;
+    bool ok = place_grow(&w->stacks->env, &t->at, &t->cap, want, sizeof *t->at);
     if (!ok) w->status = RAD_E_NOMEM;
     return ok;
 }

@@ -24,12 +24,18 @@ enum {
     MOST_THREADS = 512,
     MOST_CELLS = 1 << 20,
     MOST_TURNS = 100000, /* calls and returns for one byte */
-    MERGE_DEPTH = 200    /* sets that differ further down stay apart */
+    MERGE_DEPTH = 200,   /* sets that differ further down stay apart */
+    MERGE_STEPS = 50000, /* of uniting two sets */
+    MERGE_NOTES = 1024   /* pairs that are remembered while uniting */
 };
 
 typedef struct stack_cell {
     uint32_t back, below, beside;
 } stack_cell;
+
+typedef struct merge_note {
+    uint32_t a, b, both;
+} merge_note;
 
 typedef struct stacks {
     rad_env env;
@@ -37,6 +43,8 @@ typedef struct stacks {
     uint32_t count, cap;
     uint32_t *slots; /* cell, 0: free */
     uint32_t cap_slots;
+    merge_note *notes; /* [MERGE_NOTES], by a hash of a and b; NULL until sets are united */
+    uint32_t merge_steps;
     rad_status status; /* RAD_E_NOMEM, RAD_E_LIMIT */
 } stacks;
 
@@ -70,6 +78,9 @@ typedef struct walker {
 } walker;
 
 void walker_fini(walker *w);
+
+/* Room for `want` elements in *array, of which *cap are there. */
+bool place_grow(const rad_env *env, void *array, uint32_t *cap, uint32_t want, size_t element);
 
 /* Room for `want` threads. */
 bool threads_grow(walker *w, threads *t, uint32_t want);

@@ -16,7 +16,7 @@
 #include "base/mix64.h"
 #include "grammar/regex.h"
 
-enum { MOST_TEXTS = 32, MOST_LAYERS = 1000, MOST_NESTED = 100, MOST_JSON = 48 << 20 };
+enum { MOST_TEXTS = 32, MOST_LAYERS = 1000, MOST_NESTED = 100 };
 
 enum {
     IS_NULL = 1,
@@ -956,25 +956,39 @@ static void compiler_fini(schema_compiler *c)
     keys_fini(&c->checked);
 }
 
-static json_t *parse(gr_builder *b, const char *text, size_t len)
+/* The document as a tree, whose size counts as memory of the compilation until release_json. */
+static json_t *parse(gr_builder *b, const char *text, size_t len, uint64_t *bytes)
 {
     json_look look;
     json_error_t where;
+    gr_mem *mem = &b->mem;
     json_look_at(&look, text, len);
-    if (json_look_bytes(&look) > MOST_JSON) {
-        gr_fail(&b->mem, RAD_E_LIMIT, "as JSON it takes more than %d MiB", MOST_JSON >> 20);
+    *bytes = json_look_bytes(&look);
+    if (*bytes > mem->limit || mem->used > mem->limit - *bytes) {
+        *bytes = 0;
+        gr_fail(mem, RAD_E_LIMIT, "as JSON it takes more than %llu MiB",
+                (unsigned long long)(mem->limit >> 20));
         return NULL;
     }
+    mem->used += *bytes;
+    mem->peak = RAD_MAX(mem->peak, mem->used);
     json_t *json = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
     if (!json)
-        gr_fail(&b->mem, RAD_E_INVAL, "at byte %d: this is no JSON: %.100s", where.position,
+        gr_fail(mem, RAD_E_INVAL, "at byte %d: this is no JSON: %.100s", where.position,
                 where.text);
     return json;
 }
 
+static void release_json(gr_builder *b, json_t *json, uint64_t bytes)
+{
+    json_decref(json);
+    b->mem.used -= bytes;
+}
+
 rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
 {
-    schema_compiler c = {.b = b, .root = parse(b, text, len)};
+    uint64_t bytes;
+    schema_compiler c = {.b = b, .root = parse(b, text, len, &bytes)};
     schema_set set = {.count = 0};
     uint32_t goal = NEVER;
     keys_init(&c.pattern_of, &b->mem);
@@ -990,13 +1004,14 @@ rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *r
             make_goal(&c, i);
     }
     compiler_fini(&c);
-    json_decref(c.root);
+    release_json(b, c.root, bytes);
     return b->mem.status;
 }
 
 rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
 {
-    json_t *list = parse(b, text, len), *item;
+    uint64_t bytes;
+    json_t *list = parse(b, text, len, &bytes), *item;
     nfa *n = &b->n;
     size_t i;
     if (!b->mem.status && (!json_is_array(list) || !json_array_size(list)))
@@ -1013,6 +1028,6 @@ rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *r
     }
     *root = builder_rule(b);
     builder_define(b, *root, all);
-    json_decref(list);
+    release_json(b, list, bytes);
     return b->mem.status;
 }
