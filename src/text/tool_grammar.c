@@ -78,10 +78,10 @@ static void name_in_json(writer *w, const json_t *name)
 
 /* ---- text without a word ---- */
 
-/* In a class of characters. */
+/* In a class of characters, where a slash ends the expression, too. */
 static void class_char(writer *w, char c)
 {
-    if (strchr("\\]^-[", c)) put(w, "\\", 1);
+    if (strchr("\\]^-[/", c)) put(w, "\\", 1);
     put(w, &c, 1);
 }
 
@@ -118,14 +118,20 @@ static void text_without(writer *w, const char *word)
     put(w, "))*/ ", 5);
 }
 
-/* What may stand before the calls. A control token is in no text anyway. */
+/* What may be said instead of calls, and before them. A control token is in no text anyway. */
 static void free_text(writer *w, const char *opener)
 {
     size_t taken;
     if (tokenizer_control_at(w->p->tok, opener, strlen(opener), &taken) >= 0)
         put(w, " %regex /[\\s\\S]*/ ", 18);
-    else
+    else if (!opener[1]) { /* a brace begins a call where it begins the answer, else none */
+        put(w, " %regex /(\\s*[^\\s", 17);
+        class_char(w, opener[0]);
+        put(w, "][\\s\\S]*)?/ | calls", 19);
+        return;
+    } else
         text_without(w, opener);
+    put(w, " calls?", 7);
 }
 
 /* ---- families ---- */
@@ -218,14 +224,28 @@ static void functionary_call(writer *w, const json_t *function, const json_t *na
     words(w, "</function>");
 }
 
+/* A parameter's schema by itself: what it refers to stands in that of all parameters. */
+static void xml_json(writer *w, const json_t *schema, const json_t *whole)
+{
+    static const char *const shared[] = {"$defs", "definitions"};
+    json_t *own = json_is_object(schema) ? json_copy((json_t *)schema) : json_object();
+    if (json_is_false(schema)) json_object_set_new(own, "not", json_object());
+    for (size_t i = 0; i < RAD_COUNT(shared); i++) {
+        json_t *of_all = json_object_get(whole, shared[i]);
+        if (of_all && !json_object_get(own, shared[i])) json_object_set(own, shared[i], of_all);
+    }
+    put(w, " %json ", 7);
+    json_text(w, own);
+    json_decref(own);
+}
+
 /* Strings stand there as they are, up to the end of the parameter; all else is JSON. */
-static void xml_value(writer *w, json_t *schema)
+static void xml_value(writer *w, const json_t *schema, const json_t *whole)
 {
     const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum");
     const bool text = json_is_string(type) && !strcmp(json_string_value(type), "string");
     if (!text) {
-        put(w, " %json ", 7);
-        json_text(w, schema);
+        xml_json(w, schema, whole);
     } else if (json_array_size(list)) {
         put(w, " (", 2);
         for (size_t i = 0; i < json_array_size(list); i++) {
@@ -265,7 +285,7 @@ static void xml_call(writer *w, const json_t *function, const json_t *name)
         words(w, "<parameter=");
         words(w, key);
         words(w, ">\n");
-        xml_value(w, property);
+        xml_value(w, property, schema);
         words(w, "\n</parameter>\n");
         if (!must) put(w, ")? ", 3);
     }
@@ -341,7 +361,6 @@ static void write_root(writer *w, const family *f)
         put(w, "| calls", 7);
     } else {
         free_text(w, f->opener);
-        put(w, " calls?", 7);
     }
 }
 

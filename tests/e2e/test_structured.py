@@ -190,6 +190,35 @@ def test_strict_tools_and_forms_beside_tools():
         d.chat("x", tools=strict)
 
 
+def test_parameters_in_xml_are_of_any_schema():
+    """A string without an enum holds a slash and half a tag; others keep to what their schema refers to."""
+    shared = {"type": "object", "properties": {
+        "path": {"type": "string"}, "days": {"$ref": "#/$defs/days"}, "more": True},
+        "required": ["path", "days"], "$defs": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": shared}}]
+    said = ("<tool_call>\n<function=f>\n<parameter=path>\n/etc </p> </parameter\n</parameter>\n<parameter=days>\n3\n"
+            "</parameter>\n</function>\n</tool_call>")
+    script = [{"when": "beyond", "say": said.replace("3", "0")}, {"say": said}]
+    with Double(script, "--tool-call-parser", "qwen3_coder", template=READS_TOOLS) as d:
+        def arguments(words):
+            answer = d.chat(words, tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=200)
+            (name, told), = calls_of(answer["choices"][0])
+            return told
+        check(arguments("x") == {"path": "/etc </p> </parameter", "days": 3}, arguments("x"))
+        check(1 <= arguments("beyond")["days"] <= 9)
+        d.wait_idle()
+
+
+def test_a_brace_in_the_middle_of_talk_begins_no_call():
+    """Where a call is an answer that begins with a brace, strict tools leave the braces of all others alone."""
+    strict = [{"type": "function", "function": {**FUNCTIONS[0], "strict": True}}]
+    for talk in ("int f() { return 1; }", " x {{", ""):
+        with Double([{"say": talk, "end": "<|eot_id|>"}], "--tool-call-parser", "llama3", template=READS_TOOLS,
+                    eos="<|eot_id|>") as d:
+            message = d.chat("x", tools=strict, max_tokens=200)["choices"][0]["message"]
+            check((message["content"] or "").strip() == talk.strip() and not message.get("tool_calls"), message)
+
+
 def test_reasoning_comes_before_a_form_and_is_free():
     thinking = READS_TOOLS.replace("assistant\n{% endif %}", "assistant\n{% if enable_thinking is defined and "
                                    "not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}")
