@@ -396,7 +396,7 @@ static nfa_frag read_set(reader *r, int c)
 
 static bool is_plain(int c)
 {
-    return c >= 0 && !strchr(".[\\(){|^$*+?", c);
+    return c == 0 || (c > 0 && !strchr(".[\\(){|^$*+?", c));
 }
 
 /* Characters that stand for themselves, up to the last one before a quantifier. */

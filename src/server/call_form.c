@@ -45,6 +45,25 @@ static rad_status put_choice(text_buf *out, const grammar_spec *spec)
     return status;
 }
 
+/* A schema that came as text is written anew: in a larger grammar all behind its end would be
+ * rules. */
+static bool put_schema(text_buf *out, const engine_form *form, rad_status *status, api_error *err)
+{
+    json_error_t why;
+    json_t *schema = json_loadb(form->spec.text, form->spec.len, JSON_DECODE_ANY, &why);
+    if (!schema) return api_fail(err, 400, form->name, "'%s' is no JSON: %s", form->name, why.text);
+    if (json_is_true(schema) || json_is_false(schema)) {
+        *status = put_words(out, json_is_true(schema) ? "%json {}" : "%json {\"not\":{}}");
+    } else {
+        char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+        *status = text ? put_words(out, "%json ") : RAD_E_NOMEM;
+        if (*status == RAD_OK) *status = put_words(out, text);
+        free(text);
+    }
+    json_decref(schema);
+    return true;
+}
+
 /* The request's own form as a part of a larger one. False: it cannot be one. */
 static bool put_form(text_buf *out, const engine_form *form, api_error *err)
 {
@@ -52,8 +71,7 @@ static bool put_form(text_buf *out, const engine_form *form, api_error *err)
     rad_status status = RAD_OK;
     switch (spec->kind) {
     case GRAMMAR_JSON_SCHEMA:
-        status = put_words(out, "%json ");
-        if (status == RAD_OK) status = put(out, spec->text, spec->len);
+        if (!put_schema(out, form, &status, err)) return false;
         break;
     case GRAMMAR_REGEX: status = put_regex(out, spec->text, spec->len); break;
     case GRAMMAR_CHOICE: status = put_choice(out, spec); break;

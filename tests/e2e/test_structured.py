@@ -183,6 +183,12 @@ def test_strict_tools_and_forms_beside_tools():
         (name, arguments), = calls_of(d.chat("call", tools=TOOLS, response_format=form, max_tokens=200,
                                              parallel_tool_calls=False)["choices"][0])
         check(name == "weather", arguments)
+        # As text a schema ends where its JSON does; a byte 0 stands for itself.
+        for schema in ('{"type":"integer"}) | "zz" (', '{"type":'):
+            error = d.chat("form", tools=TOOLS, json_schema=schema, want=400)["error"]
+            check(error["param"] == "json_schema" and "JSON" in error["message"], error)
+        said = d.chat("form", regex="a\0b", max_tokens=9)["choices"][0]["message"]
+        check(said["content"] == "a\0b", said)
         d.wait_idle()
     with Double([{"say": "x"}], "--tool-call-parser", "kimi_k2", template=READS_TOOLS) as d:
         error = d.chat("x", tools=TOOLS, tool_choice="required", want=400)["error"]
