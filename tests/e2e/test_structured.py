@@ -114,20 +114,18 @@ FAMILIES = {
 
 def test_guessed_tokens_change_nothing():
     """With drafts of every kind, with what a form forces alone, and with none; asked twice, so that the tree knows."""
-    bodies = [{"messages": ASK, "max_tokens": 200, "temperature": t, "seed": 4, "logprobs": True,
+    bodies = [{"messages": ASK, "max_tokens": 300, "temperature": t, "seed": 4, "logprobs": True,
                "return_token_ids": True, **form} for t in (0, 0.8) for form in (
                    {}, {"response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}}})]
     told = []
     for flags in (["--speculative-algorithm", "tree,ngram"], [], ["--speculative-num-draft-tokens", 0]):
         with Server(TINY, *flags) as s:
             told.append([s.ask("/v1/chat/completions", body)["choices"] for body in bodies * 2])
-            s.wait_idle()
-            info = s.get("/server_info")  # how many are guessed depends on what steps were measured to take
-            guessed = {k: info["draft_tokens_" + k] for k in ("forced", "tree", "ngram")}
+            figures = s.wait_idle()  # how many are guessed depends on what steps were measured to take
+            guessed = {k: figures["draft_tokens_" + k] for k in ("forced", "tree", "ngram")}
             check(told[-1] == told[0], flags)
-            check(not guessed["tree"] and not guessed["ngram"] if flags[1:] != ["tree,ngram"] else True, guessed)
-            check(info["avg_spec_accept_length"] == 1 and not guessed["forced"] if 0 in flags
-                  else info["avg_spec_accept_length"] >= 1, info)
+            check("tree,ngram" in flags or not guessed["tree"] + guessed["ngram"], guessed)
+            check(0 not in flags or not guessed["forced"], guessed)
     check(all(fits(c[0]["message"]["content"]) for c in told[0][1::2]), told[0])
 
 
