@@ -4,6 +4,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <pthread.h>
 
 static grammar *compile(rig_vocab *r, grammar_kind kind, const char *text, rad_error *err)
 {
@@ -685,6 +686,63 @@ TEST(a_byte_that_is_no_token_never_occurs)
     rad_error err;
     CHECK(!compile(&r, GRAMMAR_REGEX, "xca", &err) && strstr(err.text, "no text"));
     grammar_vocab_destroy(r.v);
+}
+
+/* ---- threads ---- */
+
+typedef struct mask_thread {
+    rig_vocab *r;
+    grammar *shared;
+    uint64_t seed, sum;
+} mask_thread;
+
+/* Masks of a shared grammar, and between them grammars of its own that come and go. */
+static void *make_masks(void *arg)
+{
+    mask_thread *t = arg;
+    static const char own[] =
+        "{\"type\": \"array\", \"items\": {\"type\": \"string\", \"maxLength\": 9}}";
+    for (int round = 0; round < 20; round++) {
+        grammar *g = round % 2 ? compile(t->r, GRAMMAR_JSON_SCHEMA, own, NULL)
+                               : grammar_ref(t->shared);
+        grammar_matcher *m = grammar_matcher_create(g);
+        grammar_unref(g); /* the matcher holds it */
+        for (int step = 0; step < 30; step++) {
+            uint32_t bits[RIG_TOKENS / 32], token;
+            if (grammar_mask(m, bits) || grammar_must_end(m)) break;
+            do
+                token = (uint32_t)(test_random(&t->seed) % t->r->count);
+            while (!rig_bit(bits, token));
+            for (uint32_t i = 0; i < grammar_mask_words(t->r->count + 2); i++)
+                t->sum = t->sum * 31 + bits[i];
+            if (grammar_accept(m, (rad_token)token)) break;
+        }
+        grammar_matcher_destroy(m);
+    }
+    return NULL;
+}
+
+TEST(threads_share_a_vocabulary_and_get_the_same_masks)
+{
+    rig_vocab *r = malloc(sizeof *r);
+    uint64_t seed = test_told_seed();
+    random_vocab(r, &seed);
+    grammar *g = compile(r, GRAMMAR_JSON_OBJECT, NULL, NULL);
+    mask_thread threads[4];
+    pthread_t ids[4];
+    for (int i = 0; i < 4; i++) {
+        threads[i] = (mask_thread){r, g, seed + (uint64_t)(i % 2), 0};
+        CHECK(pthread_create(&ids[i], NULL, make_masks, &threads[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(ids[i], NULL);
+    CHECK(threads[0].sum == threads[2].sum && threads[1].sum == threads[3].sum);
+    grammar_unref(g);
+    grammar_vocab_stats stats;
+    grammar_vocab_get_stats(r->v, &stats);
+    CHECK(stats.cache_bytes <= 64 << 20 && stats.misses > 0);
+    grammar_vocab_destroy(r->v);
+    free(r);
 }
 
 /* ---- memory ---- */

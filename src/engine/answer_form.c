@@ -148,6 +148,9 @@ static rad_status make_vocab(engine *e, rad_error *err)
                                          .end_tokens = e->end_ids,
                                          .num_end_tokens = e->num_end_ids};
     if (status == RAD_OK) status = grammar_vocab_create(&e->env, &params, &e->forms.vocab, err);
+    /* What strings and numbers allow is the same in every form: here, and not in a step. */
+    if (status == RAD_OK && grammar_vocab_warm(e->forms.vocab) != RAD_OK)
+        status = rad_fail(err, RAD_E_NOMEM, "no memory for a form's vocabulary");
     rad_free(&e->env, bytes, all);
     rad_free(&e->env, pieces, pieces_bytes);
     return status;
