@@ -146,6 +146,10 @@ TEST(what_is_refused_is_named)
 {
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"grammar\"}}",
             "response_format", "json_schema are");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_schema\"}}",
+            "response_format", "give it as 'schema' in 'json_schema'");
+    refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"guided_choice\":[]}", "guided_choice",
+            "one at least");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"stream_options\":{}}", "stream_options",
             "stream");
     refused(API_COMPLETIONS, "{\"prompt\":\"a\",\"extra_key\":\"a\\u0000b\"}", "extra_key", "NUL");

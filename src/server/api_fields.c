@@ -531,7 +531,7 @@ bool api_refuse_field(const char *name, const char *where, api_error *err)
 static bool refuse(const api_field *f, api_error *err)
 {
     return api_fail(err, 400, f->name, "'%s' is not supported%s%s%s: %s", f->name,
-                    f->neutral ? " (but as: " : "", f->neutral ? f->neutral : "",
+                    f->neutral ? " (other than " : "", f->neutral ? f->neutral : "",
                     f->neutral ? ")" : "", f->words);
 }
 

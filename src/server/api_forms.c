@@ -63,7 +63,9 @@ bool api_parse_format(api_request *r, const json_t *format, const char *name, en
     if (inner && !json_is_object(inner))
         return api_fail(err, 400, name, "'%s': 'json_schema' must be an object", name);
     const json_t *schema = inner ? json_in_get(inner, "schema") : own;
-    if (!schema) return api_fail(err, 400, name, "'%s' has no 'schema'", name);
+    if (!schema)
+        return api_fail(err, 400, name, "'%s' has no schema: give it as 'schema'%s", name,
+                        strcmp(name, "response_format") ? "" : " in 'json_schema'");
     return set_schema(r, item, name, schema, err);
 }
 
@@ -84,7 +86,8 @@ static bool set_choice(api_request *r, engine_request *item, const char *name, c
     bool texts = json_is_array(list) && json_array_size(list) > 0;
     for (size_t i = 0; texts && i < json_array_size(list); i++)
         texts = json_is_string(json_array_get(list, i));
-    if (!texts) return api_fail(err, 400, name, "'%s' must be a list of strings", name);
+    if (!texts)
+        return api_fail(err, 400, name, "'%s' must be a list of strings, one at least", name);
     return set_json(r, item, name, GRAMMAR_CHOICE, list, err);
 }
 

@@ -114,6 +114,7 @@ bool call_finish_form(call *c)
         (!called->required && !(called->strict && family) && !(own && (tools || channels))))
         return true;
 
+    const chat_template *chat = engine_chat_template(c->server->engine);
     const char *name = called->required ? "tool_choice" : own ? own->name : "tools";
     text_buf form = {0}, ebnf = {0};
     bool done = !own || called->required || put_form(&form, own, &c->error);
@@ -132,6 +133,12 @@ bool call_finish_form(call *c)
             status = RAD_OK; /* strict tools of a family without a grammar: calls as they come */
         else if (status == RAD_OK)
             done = set_grammar(r, &ebnf, name, &c->error);
+        else if (status == RAD_E_UNSUPPORTED && tools && chat &&
+                 !chat_template_reads(chat, "tools"))
+            done =
+                api_fail(&c->error, 400, "tools", /* another parser would not help */
+                         "'tools': the model's chat template does not read them: the model would "
+                         "not hear of them");
         else
             done = api_fail(&c->error, status == RAD_E_NOMEM ? 503 : 400, name, "'%s': %s", name,
                             why.text);

@@ -123,8 +123,11 @@ static bool key_admit(server *s, struct evhttp_request *http, const struct route
     bool admin_wanted = marks & ROUTE_ADMIN && api_keys_has_admin(keys);
     if ((wanted || admin_wanted) && !s->owner) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "WWW-Authenticate", "Bearer");
-        return api_fail(err, 401, NULL,
-                        "this server wants an API key: Authorization: Bearer KEY, or x-api-key");
+        return api_fail(err, 401, NULL, "%s: Authorization: Bearer KEY, or x-api-key: KEY",
+                        evhttp_find_header(in, "Authorization") ||
+                                evhttp_find_header(in, "x-api-key")
+                            ? "the API key is none of this server's"
+                            : "this server wants an API key");
     }
     if (admin_wanted && !admin)
         return api_fail(err, 403, NULL, "%s wants an administrator's key", route->path);
@@ -168,7 +171,8 @@ static void on_request(struct evhttp_request *http, void *arg)
     } else if (!route) {
         api_fail(&err, 404, NULL,
                  "there is nothing at this path; see /v1/models, /v1/completions, "
-                 "/v1/chat/completions, /v1/responses, /v1/messages, /generate, /api/chat");
+                 "/v1/chat/completions, /v1/responses, /v1/messages, /v1/embeddings, /generate, "
+                 "/api/chat");
     } else if (!(route->methods & evhttp_request_get_command(http))) {
         char allow[64];
         allowed_methods(route, allow, sizeof allow);

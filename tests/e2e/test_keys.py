@@ -36,9 +36,12 @@ def with_keys(*args):
 def test_who_may_ask():
     file, server = with_keys("--admin-api-key", "root-key")
     with file, server as s:
+        check("-H 'Authorization: Bearer KEY'" in s.banner, s.banner)  # the line to try says so
         for key in (None, "ann-ke", "ann-key2", "x" * 600, "# people"):
             response, told = ask(s, key)
             check(response.status == 401 and told["error"]["code"] == "invalid_api_key", key, told)
+            words = "the API key is none of" if key else "wants an API key"
+            check(words in told["error"]["message"], key, told)
             check(response.getheader("WWW-Authenticate") == "Bearer")
         for key in ("ann-key", "bob-key", "carol-key", "root-key"):
             check(ask(s, key)[0].status == 200, key)

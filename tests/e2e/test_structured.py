@@ -61,6 +61,9 @@ def test_every_protocols_word_for_a_form_is_kept_to():
                               ({"regex": "a", "ebnf": 'root ::= "a"'}, "both")):
             error = chat(400, **fields)
             check(words in error["message"] and error["param"] in fields, error)
+        # Another parser would not help where the template drops the tools.
+        error = chat(400, tool_choice="required", tools=TOOLS)
+        check(error["param"] == "tools" and "would not hear" in error["message"], error)
         s.wait_idle()
 
 
