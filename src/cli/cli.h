@@ -50,9 +50,9 @@ typedef struct model_options {
          .arg = "auto|f32|bf16|q8_0",                                                              \
          .target = &(o)->dtype,                                                                    \
          .help = "Type of weights and KV cache. auto, the default: quantised weights stay as in\n" \
-                 "the file, others, and the KV cache, are bf16 where the CPU computes\n"           \
-                 "with it (AVX512_BF16), else f32. f32, bf16: all of it. q8_0: all matrices,\n"    \
-                 "rounded from what the file has; the KV cache as with auto."},                    \
+                 "the file; others, and the KV cache, are bf16 where the CPU computes with it\n"   \
+                 "(AVX512_BF16), else f32. f32, bf16: all of it. q8_0: all matrices, rounded\n"    \
+                 "from what the file has; the KV cache as with auto."},                            \
         {.kind = CLI_U32,                                                                          \
          .name = "threads",                                                                        \
          .arg = "N",                                                                               \

@@ -90,16 +90,17 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     else
         printf("\n");
     printf("  %s\n", i->guarantee);
+    const char *key = api_keys_wanted(where->api_keys) ? "-H 'Authorization: Bearer KEY' " : "";
     printf("  try:\n");
     if (i->chat_template[0])
-        printf("  curl -s %s/v1/chat/completions -H 'Content-Type: application/json' "
+        printf("  curl -s %s/v1/chat/completions %s-H 'Content-Type: application/json' "
                "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of "
                "France?\"}],\"max_tokens\":32,\"temperature\":0}'\n",
-               url);
+               url, key);
     else
-        printf("  curl -s %s/v1/completions -H 'Content-Type: application/json' "
+        printf("  curl -s %s/v1/completions %s-H 'Content-Type: application/json' "
                "-d '{\"prompt\":\"Once upon a time\",\"max_tokens\":32,\"temperature\":0}'\n",
-               url);
+               url, key);
     fflush(stdout);
 }
 
@@ -263,7 +264,8 @@ static int run_command(int argc, char **argv, config_file *config)
             "  POST /v1/completions, /v1/chat/completions    OpenAI's; plain and streaming\n"
             "  POST /v1/responses                            OpenAI's, with answers to go on from\n"
             "  POST /v1/messages, /v1/messages/count_tokens  Anthropic's\n"
-            "  POST /api/chat, /api/generate                 Ollama's\n"
+            "  POST /v1/embeddings                           OpenAI's: texts as vectors\n"
+            "  POST /api/chat, /api/generate, /api/embed     Ollama's; what it asks besides, too\n"
             "  POST /generate                                SGLang's native form\n"
             "  POST /tokenize, /detokenize                   text or messages to ids, and back\n"
             "  POST /open_session, /close_session            turns that go on from token ids\n"
@@ -320,12 +322,20 @@ static int run_command(int argc, char **argv, config_file *config)
          .arg = "NAME",
          .target = &server_p.reasoning_parser,
          .help = reasoning_parsers},
+        {.kind = CLI_TEXT,
+         .name = "pooling",
+         .arg = "HOW",
+         .target = &engine_p.pooling,
+         .help = "Which hidden states make an embedding (/v1/embeddings): last, that of the last\n"
+                 "token; mean, of all. auto (default): what the model's file says, else last."},
         {.kind = CLI_CONFIG,
          .name = "config",
          .arg = "FILE",
          .target = config,
-         .help = "Options out of a file: NAME = VALUE lines, with these names without dashes; a\n"
-                 "flag alone; # begins a comment. The command line goes before the file."},
+         .help = "Read options from FILE first, one a line: their names here without the leading\n"
+                 "dashes, as port = 8000, or a flag's name alone; a line that begins with # is a\n"
+                 "comment. What the command line gives as well is taken from there, or, where\n"
+                 "several are possible, added."},
         MODEL_OPTIONS(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,
@@ -408,43 +418,6 @@ static int run_command(int argc, char **argv, config_file *config)
              "Different cache_salt (and extra_key) that may have something cached at one time;\n"
              "past it the least useful one is given up. Default: one for each page of the\n"
              "pool, 65536 at most; 0 = default."},
-        {.kind = CLI_U64,
-         .name = "max-pinned-tokens",
-         .arg = "N",
-         .target = &engine_p.max_pinned_tokens,
-         .help =
-             "Tokens of the KV cache that requests may ask to be kept (cache_control,\n"
-             "prompt_cache_key): they go after all others, and go where nothing else is left. Of\n"
-             "what is too much the front is kept. Default: a quarter of the cache; 0 = none."},
-        {.kind = CLI_TEXT,
-         .name = "pooling",
-         .arg = "HOW",
-         .target = &engine_p.pooling,
-         .help = "Which hidden states make an embedding (/v1/embeddings): last, that of the last\n"
-                 "token; mean, of all. auto (default): what the model's file says, else last."},
-        {.kind = CLI_U32,
-         .name = "max-sessions",
-         .arg = "N",
-         .target = &engine_p.max_sessions,
-         .max = 65535,
-         .help =
-             "Sessions (/open_session) that may be open at one time: their pages go after those\n"
-             "of nobody's. Default " NUMBER(ENGINE_NUM_SESSIONS) "; 0 = none."},
-        {.kind = CLI_FLAG,
-         .name = "enable-streaming-session",
-         .target = &engine_p.streaming_sessions,
-         .help =
-             "Sessions may be opened with streaming: true: they only go on, one turn at a time,\n"
-             "and keep all K and V between turns, the partial last page too, until room is\n"
-             "short. Takes 8 bytes for each session and token of a context. Pages of other\n"
-             "sessions have no place of their own then."},
-        {.kind = CLI_U32,
-         .name = "session-timeout",
-         .arg = "S",
-         .target = &server_p.session_timeout_s,
-         .help =
-             "Seconds after which an idle session ends, unless it was opened with a timeout of\n"
-             "its own. Default 3600; 0 = default."},
         {.kind = CLI_U32,
          .name = "max-running-requests",
          .arg = "N",
@@ -587,6 +560,36 @@ static int run_command(int argc, char **argv, config_file *config)
              "its structures: in pieces, between which requests are served. What is wrong is\n"
              "logged and counted (/metrics), and serving goes on. Default " NUMBER(
                  DEFAULT_SELF_CHECK_S) "; 0 = never."},
+        {.kind = CLI_HEADING, .help = "What clients may have kept:"},
+        {.kind = CLI_U64,
+         .name = "max-pinned-tokens",
+         .arg = "N",
+         .target = &engine_p.max_pinned_tokens,
+         .help = "Tokens of the KV cache that requests may ask to be kept (/pin_prefix,\n"
+                 "cache_control, prompt_cache_key): they are evicted after all others. Of what is\n"
+                 "too much the front is kept. Default: a quarter of the cache; 0 = none."},
+        {.kind = CLI_U32,
+         .name = "max-sessions",
+         .arg = "N",
+         .target = &engine_p.max_sessions,
+         .max = 65535,
+         .help = "Sessions (/open_session) that may be open at one time; their pages are evicted\n"
+                 "after those of no session. Default " NUMBER(ENGINE_NUM_SESSIONS) "; 0 = none."},
+        {.kind = CLI_FLAG,
+         .name = "enable-streaming-session",
+         .target = &engine_p.streaming_sessions,
+         .help =
+             "Sessions may be opened with streaming: true: they only go on, one turn at a time,\n"
+             "and keep all K and V between turns, the partial last page too, until room is\n"
+             "short. Takes 8 bytes for each session and token of a context. Pages of other\n"
+             "sessions have no place of their own then."},
+        {.kind = CLI_U32,
+         .name = "session-timeout",
+         .arg = "S",
+         .target = &server_p.session_timeout_s,
+         .help =
+             "Seconds after which an idle session ends, unless it was opened with a timeout of\n"
+             "its own. Default 3600; 0 = default."},
         {.kind = CLI_HEADING, .help = "Host memory and storage below the KV cache:"},
         {.kind = CLI_FLAG,
          .name = "enable-hierarchical-cache",
@@ -700,7 +703,7 @@ static int run_command(int argc, char **argv, config_file *config)
          .target = &server_p.storage_admin,
          .help = "Clients may attach a store of their choice, or detach it, while nothing runs:\n"
                  "PUT and DELETE /hicache/storage-backend; give --admin-api-key with it."},
-        {.kind = CLI_HEADING, .help = "Clients:"},
+        {.kind = CLI_HEADING, .help = "Clients, and what each may take:"},
         {.kind = CLI_TEXT,
          .name = "report-cached-tokens",
          .arg = "HOW",
@@ -810,6 +813,7 @@ static int run_command(int argc, char **argv, config_file *config)
          .max = 86400,
          .help = "How long running requests may go on after SIGINT or SIGTERM. Default " NUMBER(
              DEFAULT_DRAIN_S) "."},
+        {.kind = CLI_HEADING, .help = "Who may ask, and over what:"},
         {.kind = CLI_TEXT,
          .name = "ssl-certfile",
          .arg = "FILE",
