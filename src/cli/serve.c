@@ -265,7 +265,7 @@ static int run_command(int argc, char **argv, config_file *config)
             "  POST /v1/responses                            OpenAI's, with answers to go on from\n"
             "  POST /v1/messages, /v1/messages/count_tokens  Anthropic's\n"
             "  POST /v1/embeddings                           OpenAI's: texts as vectors\n"
-            "  POST /api/chat, /api/generate, /api/embed     Ollama's; what it asks besides, too\n"
+            "  POST /api/chat, /api/generate, /api/embed     Ollama's; /api/tags, show, ps as well\n"
             "  POST /generate                                SGLang's native form\n"
             "  POST /tokenize, /detokenize                   text or messages to ids, and back\n"
             "  POST /open_session, /close_session            turns that go on from token ids\n"
