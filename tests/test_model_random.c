@@ -484,6 +484,96 @@ TEST(heads_of_two_shapes_lie_apart)
     tiny_model_fini(&w);
 }
 
+/* As in a file cut short of its first full layer: key_length and rope.dimension_count are of heads
+ * that no layer has, narrower ones and wider ones. */
+TEST(no_layer_rotates_more_than_its_head)
+{
+    uint64_t state = 5;
+    for (uint32_t width = 8; width <= 24; width += 8)
+        check_shape(&(tiny_model){.arch = "gemma4",
+                                  .vocab = 40,
+                                  .layers = 2,
+                                  .dim = 32,
+                                  .ffn = 64,
+                                  .heads = 2,
+                                  .kv_heads = 1,
+                                  .head_dim = 16,
+                                  .v_head_dim = 16,
+                                  .rope_dim = 16,
+                                  .context = MOST_TOKENS,
+                                  .window = 50,
+                                  .window_head_dim = width},
+                    &state, 5, NULL);
+}
+
+TEST(each_kind_of_head_is_described_with_its_own_rotation)
+{
+    uint64_t state = 7;
+    const tiny_model m = {.arch = "gemma4",
+                          .vocab = 20,
+                          .layers = 6,
+                          .dim = 32,
+                          .ffn = 32,
+                          .heads = 2,
+                          .kv_heads = 1,
+                          .head_dim = 16,
+                          .v_head_dim = 16,
+                          .rope_dim = 12,
+                          .context = 64,
+                          .window = 10,
+                          .window_head_dim = 24,
+                          .shared_kv = 3};
+    static const char *const words[] = {
+        "NEOX RoPE over 12 of 16, base", "(sliding layers over 12 of 24, base",
+        "sliding window of 10 in 4 of 6 layers", "3 layers read others' K/V"};
+    tiny_writer w;
+    gguf_file *file;
+    model_config config;
+    char said[400];
+    tiny_model_write(&w, &m, &state);
+    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+    CHECK_OK(model_config_read(file, 0, &config, NULL));
+    model_config_describe(&config, said, sizeof said);
+    for (size_t i = 0; i < RAD_COUNT(words); i++)
+        CHECKF(strstr(said, words[i]), "no \"%s\" in %s\n", words[i], said);
+    gguf_close(file);
+    tiny_model_fini(&w);
+}
+
+/* The key that says how far layers slide is missing or 0: those with heads of their own would lie
+ * in one pool with the others. */
+TEST(heads_of_two_shapes_without_a_window_are_refused)
+{
+    const char *const words[] = {"RoPE turns 16 numbers of a head, but layer 0 has heads of 8",
+                                 "heads of 8 in layer 0 and of 16 in layer 2 (gemma4)"};
+    for (uint32_t full = 0; full < 2; full++) {
+        uint64_t state = 6;
+        const tiny_model m = {.arch = "gemma4",
+                              .vocab = 20,
+                              .layers = 2 + full,
+                              .dim = 32,
+                              .ffn = 32,
+                              .heads = 2,
+                              .kv_heads = 1,
+                              .head_dim = 16,
+                              .v_head_dim = 16,
+                              .rope_dim = 16,
+                              .context = 64,
+                              .window_head_dim = 8};
+        tiny_writer w;
+        gguf_file *file;
+        model_config config;
+        rad_error err = {0};
+        tiny_model_write(&w, &m, &state);
+        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        CHECK(model_config_read(file, 0, &config, &err) ==
+              (full ? RAD_E_UNSUPPORTED : RAD_E_FORMAT));
+        CHECKF(strstr(err.text, words[full]), "%s\n", err.text);
+        gguf_close(file);
+        tiny_model_fini(&w);
+    }
+}
+
 /* Gemma 4's own: 256 numbers where a layer slides, 512 where it does not. */
 TEST(heads_as_wide_as_in_real_files)
 {

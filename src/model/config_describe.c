@@ -31,6 +31,15 @@ static void describe_scaling(words *w, const rope_config *r)
     if (s->magnitude != 1) say(w, ", magnitude %.6g", (double)s->magnitude);
 }
 
+/* How much of a head the table turns; where no layer turns by it, of the first head there is. */
+static void describe_turns(words *w, const model_config *c, uint32_t rope)
+{
+    const layer_config *l = config_attention(c);
+    for (uint32_t i = c->num_layers; i--;)
+        if (c->layers[i].num_kv_heads && c->layers[i].rope == rope) l = &c->layers[i];
+    say(w, "%u of %u", c->ropes[rope].dim, l->head_dim);
+}
+
 static void describe_rope(words *w, const model_config *c)
 {
     uint32_t without = 0;
@@ -40,11 +49,15 @@ static void describe_rope(words *w, const model_config *c)
         say(w, "no RoPE");
         return;
     }
-    say(w, "%s RoPE over %u of %u", c->arch->rope == ROPE_NEOX ? "NEOX" : "interleaved",
-        c->rope_dim, config_attention(c)->head_dim);
+    say(w, "%s RoPE over ", c->arch->rope == ROPE_NEOX ? "NEOX" : "interleaved");
+    describe_turns(w, c, 0);
     describe_scaling(w, &c->ropes[0]);
     if (c->num_ropes > 1) {
         say(w, " (sliding layers");
+        if (c->arch->window_heads) {
+            say(w, " over ");
+            describe_turns(w, c, 1);
+        }
         describe_scaling(w, &c->ropes[1]);
         say(w, ")");
     }
@@ -53,10 +66,12 @@ static void describe_rope(words *w, const model_config *c)
 
 static void describe_window(words *w, const model_config *c)
 {
-    const uint32_t sliding = config_window_layers(c);
+    uint32_t sliding = 0; /* those that read others' K/V, too */
     bool even = true;
-    for (uint32_t i = 0; i < c->num_layers; i++)
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        sliding += c->layers[i].window > 0;
         even = even && (c->layers[i].window > 0) == (i % 2 == 0);
+    }
     say(w, "; sliding window of %u in ", c->sliding_window);
     if (sliding == c->num_layers)
         say(w, "all layers");

@@ -22,6 +22,12 @@ static rad_status check_shapes(const config_reader *r, const model_config *c)
                             "layer %u, which is not supported",
                             r->arch, first->num_kv_heads, (uint32_t)(first - c->layers),
                             l->num_kv_heads, i);
+        if (l->head_dim != first->head_dim)
+            return rad_fail(r->err, RAD_E_UNSUPPORTED,
+                            "model: heads of %u in layer %u and of %u in layer %u (%s), which see "
+                            "as far, are not supported",
+                            first->head_dim, (uint32_t)(first - c->layers), l->head_dim, i,
+                            r->arch);
     }
     return RAD_OK;
 }

@@ -124,14 +124,30 @@ static void read_window_rope(config_reader *r, model_config *c)
     const float absent = c->arch->window_rope == WINDOW_ROPE_OWN_BASE ? 10000 : c->ropes[0].base;
     c->ropes[1].base = config_f32(r, "rope.freq_base_swa", absent);
     c->ropes[1].scaling = (rope_scaling){.factor = 1, .magnitude = 1};
-    const layer_config *slides = config_attention_of(c, true);
-    if (!c->arch->window_heads || !slides || !config_attention_of(c, false)) return;
-    const bool alike = slides->head_dim == config_attention_of(c, false)->head_dim;
+    const layer_config *slides = config_attention_of(c, true),
+                       *full = config_attention_of(c, false);
+    if (!c->arch->window_heads || !slides) return;
+    /* Where all slide rope_dim is of heads that no layer has. */
+    const bool alike = full ? slides->head_dim == full->head_dim : c->rope_dim <= slides->head_dim;
     const uint32_t width = alike ? c->rope_dim : slides->head_dim / 2 * 2;
     const uint32_t dim = c->ropes[1].dim =
         config_u32(r, "rope.dimension_count_swa", RAD_MAX(width, 2u), slides->head_dim);
     if (r->status == RAD_OK && dim % 2) r->status = config_misfit(r, "an even number");
     c->rope_dim = RAD_MAX(c->rope_dim, dim);
+}
+
+/* Heads are rotated by a layer's table, whose width another layer's heads may have given. */
+static rad_status check_turns(const config_reader *r, const model_config *c)
+{
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const layer_config *l = &c->layers[i];
+        if (!l->num_kv_heads || l->rope == ROPE_NONE || c->ropes[l->rope].dim <= l->head_dim)
+            continue;
+        return rad_fail(r->err, RAD_E_FORMAT,
+                        "model: RoPE turns %u numbers of a head, but layer %u has heads of %u (%s)",
+                        c->ropes[l->rope].dim, i, l->head_dim, r->arch);
+    }
+    return RAD_OK;
 }
 
 rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
@@ -167,5 +183,6 @@ rad_status config_read_rope(config_reader *r, uint32_t context, model_config *c)
         return rad_fail(r->err, RAD_E_FORMAT,
                         "model: longrope, but tensor rope_factors_long.weight is missing");
     read_window_rope(r, c);
-    return status == RAD_OK ? r->status : status;
+    if (status == RAD_OK) status = r->status;
+    return status == RAD_OK ? check_turns(r, c) : status;
 }

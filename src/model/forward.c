@@ -326,7 +326,7 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
         rad_status status = run_mixer(&s, err);
         if (status != RAD_OK) return status;
         if (i + 1 == c->num_layers) keep_rows(&s);
-        if (!s.rows) return RAD_OK;
+        if (!s.rows) break;
         if (s.l->mixer != MIXER_NONE)
             (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
         if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
