@@ -11,9 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Vectors are passed between inlined functions of one file only: no ABI is involved. */
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 enum { LANES = 16 };
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
