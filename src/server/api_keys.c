@@ -111,14 +111,25 @@ static rad_status add_line(api_keys *k, char *line, const char *path, uint32_t n
     return status ? rad_fail(err, status, "%s, line %u: %s", path, number, why.text) : RAD_OK;
 }
 
+/* What of a line found no room is a comment's, or of what is too long for a key: none by itself. */
+static void skip_rest(FILE *file, const char *line, size_t room)
+{
+    size_t len = strlen(line);
+    bool cut = len + 1 == room && line[len - 1] != '\n';
+    for (int c = 0; cut && c != '\n' && c != EOF;)
+        c = fgetc(file);
+}
+
 rad_status api_keys_read(api_keys *k, const char *path, rad_error *err)
 {
     char line[API_KEY_MAX_BYTES + 64];
     FILE *file = fopen(path, "r");
     rad_status status = RAD_OK;
     if (!file) return rad_fail(err, RAD_E_IO, "%s: %s", path, strerror(errno));
-    for (uint32_t number = 1; !status && fgets(line, sizeof line, file); number++)
+    for (uint32_t number = 1; !status && fgets(line, sizeof line, file); number++) {
+        skip_rest(file, line, sizeof line);
         status = add_line(k, line, path, number, err);
+    }
     if (!status && ferror(file)) status = rad_fail(err, RAD_E_IO, "%s: cannot be read", path);
     OPENSSL_cleanse(line, sizeof line);
     fclose(file);

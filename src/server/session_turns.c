@@ -24,7 +24,7 @@ static bool encode_own(call *c, const engine_request *q, const token_buf *histor
     for (uint32_t i = 0; i < q->num_ids; i++)
         if (token_buf_push(own, q->ids[i]))
             return api_fail(&c->error, 503, NULL, "no memory for this turn");
-    if (!q->ids && !call_encode(c, q, q->text ? "prompt" : "messages", own)) return false;
+    if (!q->ids && !call_encode(c, q, c->items[0].refused_param, own)) return false;
     if (history->len && own->len > 1 && tok && own->ids[0] == tokenizer_bos(tok))
         memmove(own->ids, own->ids + 1, --own->len * sizeof *own->ids);
     return true;

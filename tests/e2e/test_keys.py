@@ -187,6 +187,7 @@ def test_bad_keys():
     with tempfile.TemporaryDirectory() as tmp:
         path = pathlib.Path(tmp) / "keys"
         for text, word in (("a b\n", "line 1: an API key is printable"), ("\n", "no key in it"),
+                           ("#" + "c" * 700, "no key in it"), ("#" + "c" * 700 + "\na b", "line 2: an API key is"),
                            ("a\n" + "x" * 513 + "\n", "line 2: an API key has 1 to 512")):
             path.write_text(text)
             check(word in radish("serve", STORIES, "--api-key-file", path, want=2)[1], text)

@@ -72,13 +72,15 @@ def test_ten_turns_compute_what_is_new():
                 check(told(branch)["left_tokens"] == len(history) - 33, branch)
                 alone = generate(s, history[:33] + IDS[1:9], cache_salt="branch")
                 check(branch["output_ids"] == alone["output_ids"], branch, alone)
+            error = s.ask("/generate", {"text": "", "session_params": {"id": session}}, 400)["error"]
+            check(error["param"] == "text" and "empty" in error["message"], error)
             s.ask("/close_session", {"session_id": session})
             after = s.wait_idle()  # every slot is free or cached: none is the session's
             check(after["sessions_open"] == after["sessions_held"] == 0, after)
             check(not streaming or after["available_tokens"] > figures["available_tokens"], after)
             take_turn(s, session, [5], want=400)
 
-            idle = s.ask("/open_session", {"timeout": 0.05, "streaming": streaming})
+            idle = s.ask("/open_session", {"timeout": 0.3, "streaming": streaming})
             take_turn(s, idle, IDS[:30], out=40)
             while s.figures()["sessions_open"]:
                 time.sleep(0.002)
