@@ -273,7 +273,8 @@ static char *document(void)
             "that names it.\nA field that is in none of these tables is refused, too, since "
             "it might change the answer; `null`\nis always \"not given\". What a message holds "
             "beside the fields listed here reaches the chat template\nunder its name. Tools "
-            "reach it as they are: nothing holds a model to their schema.\n\n"
+            "reach it as they are; `strict`, or a `tool_choice` that wants a call, holds the "
+            "model\nto their schema.\n\n"
             "This file is printed from `src/server/api_fields.c`; `tests/test_api_fields.c` "
             "compares the two.\n");
     print_table(out, FIELD_USED, "Used", "| field | in | |\n|---|---|---|");
