@@ -103,7 +103,7 @@ def test_info_says_what_sets_a_model_apart():
         "gemma3": ["base 1e+06, linear x8 (sliding layers, base 10000)",
                    "sliding window of 40 in 6 of 7 layers"],
         "gemma4": ["V norms; 16 numbers of the token for each layer", "3 layers read others' K/V",
-                   "sliding window of 40 in 2 of 6 layers"],
+                   "sliding window of 40 in 4 of 6 layers"],
         "granite": ["embedding x 12, residual x 0.22, logits / 0.5"],
         "granite-no-rope": ["no RoPE"],
         "mistral3": ["queries grow by 0.3 ln of every 40 positions"],
