@@ -147,11 +147,25 @@ static uint32_t property_goal(schema_compiler *c, const schema_set *set, const c
     for (uint32_t i = 0; i < set->count && !failed(c); i++) {
         const json_t *at = json_object_get(json_object_get(set->at[i], "properties"), name);
         if (!at) at = json_object_get(set->at[i], "additionalProperties");
-        if (!hold(c, &part, at)) return NEVER;
+        if (!hold(c, &part, at) || !schema_allows_name(c, set->at[i], name)) return NEVER;
     }
     return goal_of(c, &part);
 }
 
+/* The names that "propertyNames" lists, or NULL. */
+static const json_t *names_of(const json_t *schema)
+{
+    return json_object_get(json_object_get(schema, "propertyNames"), "enum");
+}
+
+static bool lists_names(const schema_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        if (names_of(set->at[i])) return true;
+    return false;
+}
+
+/* What holds for properties that "properties" does not list, whatever they may be called. */
 static uint32_t others_goal(schema_compiler *c, const schema_set *set)
 {
     schema_set part = {.count = 0};
@@ -266,16 +280,26 @@ static void lower_count(uint64_t *to, const json_t *value)
     if (value) *to = RAD_MIN(*to, (uint64_t)json_number_value(value));
 }
 
+static bool is_one_of(const char *word, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, words[i]) == 0) return true;
+    return false;
+}
+
+bool schema_is_annotation(const char *keyword)
+{
+    static const char *const words[] = {"$comment",        "$defs",       "$id",     "$schema",
+                                        "contentEncoding", "definitions", "default", "description",
+                                        "examples",        "example",     "title",   "deprecated",
+                                        "readOnly",        "writeOnly"};
+    return (keyword[0] == 'x' && keyword[1] == '-') || is_one_of(keyword, words, RAD_COUNT(words));
+}
+
 static bool restricts(const char *keyword)
 {
-    static const char *const do_not[] = {"$comment", "$defs",       "$schema",  "definitions",
-                                         "default",  "description", "examples", "example",
-                                         "title",    "deprecated",  "readOnly", "writeOnly",
-                                         "$ref",     "allOf",       "anyOf",    "oneOf"};
-    if (keyword[0] == 'x' && keyword[1] == '-') return false;
-    for (size_t i = 0; i < RAD_COUNT(do_not); i++)
-        if (strcmp(keyword, do_not[i]) == 0) return false;
-    return true;
+    static const char *const lead_on[] = {"$ref", "allOf", "anyOf", "oneOf"};
+    return !schema_is_annotation(keyword) && !is_one_of(keyword, lead_on, RAD_COUNT(lead_on));
 }
 
 static void add_text(schema_compiler *c, merged *m, const json_t *text, bool is_format)
@@ -737,21 +761,28 @@ static void add_member(object_maker *o, const char *name, bool required)
     }
 }
 
-static void find_members(object_maker *o)
+/* Those of "properties", those that may be there beside by the names of "propertyNames", and those
+ * that must be there. */
+static void find_members(object_maker *o, uint32_t others)
 {
     const schema_set *set = o->m->set;
-    for (int required = 0; required < 2; required++) {
+    for (int pass = 0; pass < 3; pass++) {
         for (uint32_t i = 0; i < set->count && !failed(o->c); i++) {
             const char *name;
             size_t k;
             json_t *value;
-            if (!required) {
+            if (pass == 1 && others == NEVER) continue;
+            if (!pass) {
                 json_object_foreach(json_object_get(set->at[i], "properties"), name, value)
                     add_member(o, name, false);
                 continue;
             }
-            json_array_foreach(json_object_get(set->at[i], "required"), k, value)
-                add_member(o, json_string_value(value), true);
+            const json_t *names = pass == 1 ? names_of(set->at[i])
+                                            : json_object_get(set->at[i], "required");
+            json_array_foreach((json_t *)names, k, value)
+            {
+                if (json_is_string(value)) add_member(o, json_string_value(value), pass == 2);
+            }
         }
     }
 }
@@ -844,8 +875,9 @@ static nfa_frag object_frag(schema_compiler *c, const merged *m)
     nfa_frag f = json_mark(b, JSON_OPEN, '{');
     uint32_t out = nfa_state(n);
     keys_init(&o.by_name, mem);
-    find_members(&o);
     uint32_t others = others_goal(c, m->set);
+    find_members(&o, others);
+    if (lists_names(m->set)) others = NEVER; /* they are members now */
     uint64_t least = m->min_members > o.num_required ? m->min_members : 0;
     o.bounded = m->max_members != UINT64_MAX && (others != NEVER || m->max_members < o.num_members);
     if (least > o.num_required + 1u && others != NEVER) /* others may have one name twice */

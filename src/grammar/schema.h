@@ -105,6 +105,13 @@ const json_t *schema_resolve(schema_compiler *c,
 
 /* Whether `value` satisfies `schema`: for enum and const beside other keywords. */
 bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value);
+
+/* Whether "propertyNames" of `schema` lets a property have this name. */
+bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *name);
+
+/* Whether no value depends on this keyword. */
+bool schema_is_annotation(const char *keyword);
+
 const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format);
 
 /* ---- values without a schema: json_rules.c ---- */

@@ -23,7 +23,10 @@ typedef enum takes {
     TAKES_NAMES, /* a list of strings */
     TAKES_LIST,
     TAKES_TYPES,
-    TAKES_FALSE /* served where it says false, which is nothing */
+    TAKES_NAME_SCHEMA, /* of names: {"type": "string"}, with an enum or without */
+    TAKES_ROOT_ID,     /* of the whole document, where it moves no $ref */
+    TAKES_ENCODING,    /* an annotation, and served where a pattern says it */
+    TAKES_FALSE        /* served where it says false, which is nothing */
 } takes;
 
 static const struct {
@@ -32,6 +35,7 @@ static const struct {
 } keywords[] = {
     {"$comment", TAKES_ANYTHING},
     {"$defs", TAKES_NAMED_SCHEMAS},
+    {"$id", TAKES_ROOT_ID},
     {"$ref", TAKES_TEXT},
     {"$schema", TAKES_ANYTHING},
     {"additionalItems", TAKES_SCHEMA},
@@ -39,6 +43,7 @@ static const struct {
     {"allOf", TAKES_SCHEMAS},
     {"anyOf", TAKES_SCHEMAS},
     {"const", TAKES_ANYTHING},
+    {"contentEncoding", TAKES_ENCODING},
     {"default", TAKES_ANYTHING},
     {"definitions", TAKES_NAMED_SCHEMAS},
     {"deprecated", TAKES_ANYTHING},
@@ -63,6 +68,7 @@ static const struct {
     {"pattern", TAKES_TEXT},
     {"prefixItems", TAKES_SCHEMAS},
     {"properties", TAKES_NAMED_SCHEMAS},
+    {"propertyNames", TAKES_NAME_SCHEMA},
     {"readOnly", TAKES_ANYTHING},
     {"required", TAKES_NAMES},
     {"title", TAKES_ANYTHING},
@@ -176,12 +182,15 @@ static bool check_count(checker *k, const char *keyword, const json_t *value)
     return true;
 }
 
-static bool check_text(checker *k, const char *keyword, const json_t *value)
+/* Clients have formats of their own ("nanoid", "starts_with") and say them as patterns, too. A
+ * format that JSON Schema does not know restricts nothing; alone it is refused all the same, for
+ * somebody would miss it. */
+static bool check_text(checker *k, const char *keyword, const json_t *value, const json_t *schema)
 {
     if (!json_is_string(value)) return refuse(k, RAD_E_INVAL, keyword, "is no text");
     if (strcmp(keyword, "format") != 0) return true;
     const char *name = json_string_value(value);
-    bool known = format_expression(name) != NULL;
+    bool known = format_expression(name) || json_is_string(json_object_get(schema, "pattern"));
     for (size_t i = 0; i < RAD_COUNT(unchecked_formats); i++)
         known |= strcmp(name, unchecked_formats[i]) == 0;
     if (!known) return refuse(k, RAD_E_UNSUPPORTED, name, "is a format that is not served");
@@ -200,7 +209,28 @@ static bool check_names(checker *k, const char *keyword, const json_t *value)
     return true;
 }
 
-static bool check_keyword(checker *k, const char *keyword, takes kind, const json_t *value)
+static bool check_name_schema(checker *k, const char *keyword, const json_t *value)
+{
+    const char *name;
+    json_t *item;
+    if (!check_below(k, keyword, 0, value)) return false;
+    if (json_is_false(value))
+        return refuse(k, RAD_E_UNSUPPORTED, keyword, "as false is not served");
+    json_object_foreach((json_t *)value, name, item)
+    {
+        if (!strcmp(name, "enum") ||
+            (!strcmp(name, "type") && json_is_string(item) &&
+             !strcmp(json_string_value(item), "string")) ||
+            schema_is_annotation(name))
+            continue;
+        return refuse(k, RAD_E_UNSUPPORTED, keyword,
+                      "is served as {\"type\": \"string\"}, with an \"enum\" or without");
+    }
+    return true;
+}
+
+static bool check_keyword(checker *k, const char *keyword, takes kind, const json_t *value,
+                          const json_t *schema)
 {
     const char *name;
     json_t *item;
@@ -223,12 +253,20 @@ static bool check_keyword(checker *k, const char *keyword, takes kind, const jso
     }
     case TAKES_NUMBER: return check_number(k, keyword, value);
     case TAKES_COUNT: return check_count(k, keyword, value);
-    case TAKES_TEXT: return check_text(k, keyword, value);
+    case TAKES_TEXT: return check_text(k, keyword, value, schema);
     case TAKES_NAMES: return check_names(k, keyword, value);
     case TAKES_LIST:
         return (json_is_array(value) && json_array_size(value)) ||
                refuse(k, RAD_E_INVAL, keyword, "is no list with values");
     case TAKES_TYPES: return check_type(k, value);
+    case TAKES_NAME_SCHEMA: return check_name_schema(k, keyword, value);
+    case TAKES_ROOT_ID:
+        if (!json_is_string(value)) return refuse(k, RAD_E_INVAL, keyword, "is no text");
+        return schema == k->c->root ||
+               refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served below the root");
+    case TAKES_ENCODING:
+        return json_is_string(json_object_get(schema, "pattern")) ||
+               refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served where no \"pattern\" says it");
     case TAKES_FALSE:
         return json_is_false(value) || refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
     }
@@ -260,7 +298,8 @@ static bool check_schema(checker *k, const json_t *schema)
             at++;
         if (at == RAD_COUNT(keywords))
             return refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
-        if (mem->status || !check_keyword(k, keyword, keywords[at].takes, value)) return false;
+        if (mem->status || !check_keyword(k, keyword, keywords[at].takes, value, schema))
+            return false;
     }
     k->depth--;
     return !mem->status;
@@ -428,6 +467,20 @@ static bool allows_array(schema_compiler *c, const json_t *schema, const json_t 
     return true;
 }
 
+bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *name)
+{
+    size_t i;
+    json_t *item;
+    const json_t *names = json_object_get(json_object_get(schema, "propertyNames"), "enum");
+    if (!names) return true;
+    if (!gr_work(&c->b->mem, json_array_size(names))) return false;
+    json_array_foreach((json_t *)names, i, item)
+    {
+        if (json_is_string(item) && strcmp(json_string_value(item), name) == 0) return true;
+    }
+    return false;
+}
+
 static bool allows_object(schema_compiler *c, const json_t *schema, const json_t *value)
 {
     size_t i;
@@ -446,6 +499,7 @@ static bool allows_object(schema_compiler *c, const json_t *schema, const json_t
         const json_t *at = json_object_get(properties, name);
         if (!at) at = others;
         if (at && !schema_allows(c, at, item)) return false;
+        if (!schema_allows_name(c, schema, name)) return false;
     }
     return true;
 }

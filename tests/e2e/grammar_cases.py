@@ -265,20 +265,50 @@ case(obj({"path": {"type": "string", "pattern": "^/([a-z0-9._-]+/?)*$"}, "mode":
      {"path": "/a/b.txt", "mode": "644"}, {"path": "/", "mode": None, "size": 0, "when": "2024-05-06T07:08:09Z"}, {"path": "a", "mode": None},
      {"path": "/a", "mode": "888"}, {"path": "/a", "mode": "0755", "size": -1})
 
+# ---- what clients say beside it: names of their own, and formats that a pattern says, too ----
+case({"$id": "https://example.com/x", "type": ["string", "null"]}, *SCALARS)
+case({"type": "string", "format": "nanoid", "pattern": "^[a-z0-9_-]{3}$"}, *TEXTS, "a-1", 1)
+case({"type": "string", "format": "starts_with", "pattern": "^ab.*"}, *TEXTS)
+case({"type": "string", "format": "base64", "contentEncoding": "base64", "pattern": "^([A-Za-z]{4})*$"}, *TEXTS)
+case({"contentEncoding": "base64", "pattern": "b$"}, *TEXTS)
+case({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "number"}},
+     {}, {"a": 1}, {"a": "1"}, {"a": 1, "b": 2.5}, 1)
+case({"type": "object", "propertyNames": True}, {}, {"a": 1}, 1)
+NAMED = {"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b"]}, "additionalProperties": {"type": "number"}}
+NAMED_VALUES = {}, {"a": 1}, {"b": 1}, {"a": 1, "b": 2}, {"a": "x"}, {"c": 1}, {"a": 1, "c": 2}, {"aa": 1}, None
+case(NAMED, *NAMED_VALUES)
+case({**NAMED, "required": ["a", "b"]}, *NAMED_VALUES)
+case({**NAMED, "minProperties": 1}, *NAMED_VALUES)
+case({**NAMED, "minProperties": 2}, *NAMED_VALUES)
+case({**NAMED, "maxProperties": 1}, *NAMED_VALUES)
+case({**NAMED, "properties": {"a": {"type": "string"}, "c": {}}}, *NAMED_VALUES)
+case({**NAMED, "additionalProperties": False}, *NAMED_VALUES)
+case({"allOf": [NAMED, {"propertyNames": {"enum": ["b", "c", 5]}}]}, *NAMED_VALUES)
+case({"enum": [{"a": 1}, {"c": 1}], "propertyNames": {"enum": ["a"]}}, {"a": 1}, {"c": 1})
+case({"type": ["object", "string"], "propertyNames": {"enum": ["a"]}}, {"a": []}, {"b": 1}, "b", 3)
+
 REFUSED = [
-    ({"type": "string", "contentEncoding": "base64"}, '"contentEncoding" is not served'),
+    ({"type": "string", "contentEncoding": "base64"}, '"contentEncoding" is not served where no "pattern"'),
+    ({"type": "string", "format": "jwt"}, '"jwt" is a format that is not served'),
     ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not served'),
     ({"type": "array", "contains": {"type": "integer"}}, '"contains" is not served'),
     ({"not": {"type": "string"}}, '"not" is not served'),
     ({"if": {}, "then": {}, "else": {}}, '"if" is not served'),
     ({"type": "object", "patternProperties": {"^a": {}}}, '"patternProperties" is not served'),
-    ({"type": "object", "propertyNames": {"maxLength": 3}}, '"propertyNames" is not served'),
+    ({"type": "object", "propertyNames": {"maxLength": 3}}, '"propertyNames" is served as {"type": "string"}, with'),
+    ({"type": "object", "propertyNames": {"type": "null"}}, '"propertyNames" is served as'),
+    ({"propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"]}}}, '"propertyNames" is served as'),
+    ({"propertyNames": {"anyOf": [{"enum": ["a"]}]}}, '"propertyNames" is served as'),
+    ({"$ref": "#/x-n", "x-n": {"$id": "http://x/y"}}, '"$id" is not served below'),
+    ({"type": "object", "propertyNames": False}, '"propertyNames" as false'),
+    ({"type": "object", "propertyNames": {"enum": ["a"]}, "required": ["b"]}, "no text has this form"),
     ({"type": "object", "dependentRequired": {}}, '"dependentRequired" is not served'),
     ({"type": "object", "unevaluatedProperties": False}, '"unevaluatedProperties" is not served'),
     ({"type": "object", "properties": {"a": {"type": "array", "items": {"minContains": 1}}}},
      '#/properties/a/items: "minContains" is not served'),
     ({"$dynamicRef": "#x"}, '"$dynamicRef" is not served'),
-    ({"$id": "http://x/y", "type": "string"}, '"$id" is not served'),
+    ({"properties": {"a": {"$id": "http://x/y", "type": "string"}}}, '#/properties/a: "$id" is not served below'),
+    ({"$id": 5}, "is no text"),
     ({"maxLenght": 3}, '"maxLenght" is not served'),
     ({"$ref": "http://example.com/schema"}, "only # and #/... are served"),
     ({"$ref": "#/$defs/none"}, "there is no #/$defs/none"),
