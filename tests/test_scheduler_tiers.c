@@ -11,6 +11,8 @@
 #include "mem/host_kv_pool.h"
 #include "sched/scheduler_impl.h"
 
+#include <radish/retention.h>
+
 enum { NUM_REQS = 90, NUM_DOCS = 10, DOC_TOKENS = 150, MOST_PROMPT = 180, MOST_NEW = 12 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { ROUNDS = 9 }; /* in the short run: tenfold as slow */
@@ -263,6 +265,26 @@ typedef struct talk {
     rig_req *q; /* its turn; NULL: none runs */
 } talk;
 
+/* A turn with all that was said. */
+static void add_turn(tiers_rig *t, talk *k, uint32_t max_new, uint64_t pin_ns, int32_t retention)
+{
+    k->q = malloc(sizeof *k->q);
+    memset(k->q, 0, sizeof *k->q);
+    req_params p = {.ids = k->said,
+                    .num_ids = k->len,
+                    .max_new_tokens = max_new,
+                    .session = k->session,
+                    .pin_ns = pin_ns,
+                    .retention_priority = retention,
+                    .retention_idle_ns = 1000000,
+                    .user = k->q,
+                    .sampling = {.top_p = 1}};
+    rad_error err = {0};
+    CHECK_OK(req_init(&k->q->r, NULL, &p, &err));
+    rad_status status = scheduler_add(t->g.s, &k->q->r, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+}
+
 static void begin_turn(tiers_rig *t, talk *k, const rad_token *doc, uint64_t *rng)
 {
     if (!k->len || k->len > MOST_PROMPT - 20) { /* another begins */
@@ -274,21 +296,9 @@ static void begin_turn(tiers_rig *t, talk *k, const rad_token *doc, uint64_t *rn
     uint32_t own = 1 + below(rng, 20);
     rig_prompt(k->said + k->len, own, test_random(rng));
     k->len += own;
-    k->q = malloc(sizeof *k->q);
-    memset(k->q, 0, sizeof *k->q);
-    req_params p = {.ids = k->said,
-                    .num_ids = k->len,
-                    .max_new_tokens = 1 + below(rng, MOST_NEW),
-                    .session = k->session,
-                    .pin_ns = below(rng, 4) ? 0 : 1000000 * below(rng, 100),
-                    .retention_priority = below(rng, 4) ? 0 : 1 + (int32_t)below(rng, 99),
-                    .retention_idle_ns = 1000000,
-                    .user = k->q,
-                    .sampling = {.top_p = 1}};
-    rad_error err = {0};
-    CHECK_OK(req_init(&k->q->r, NULL, &p, &err));
-    rad_status status = scheduler_add(t->g.s, &k->q->r, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
+    const uint32_t max_new = 1 + below(rng, MOST_NEW);
+    const uint64_t pin_ns = below(rng, 4) ? 0 : 1000000 * below(rng, 100);
+    add_turn(t, k, max_new, pin_ns, below(rng, 4) ? 0 : 1 + (int32_t)below(rng, 99));
 }
 
 static void end_turn(talk *k)
@@ -500,6 +510,50 @@ TEST(lpm_knows_what_the_host_has)
     rig_expect(other, 1);
     rig_expect(demoted, 1);
     stop(&t);
+}
+
+/* A prompt takes what is left of the pool while the next turn of a session waits that begins with
+ * what the tree has. To be looked at and not admitted leaves nothing behind: no idle session that
+ * locks what the prompt needs, no pin, and no copy to the host that would have to be waited for;
+ * every one of them fails here, so that it would be begun again and again. */
+TEST(a_turn_that_is_not_admitted_is_in_nobodys_way)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 23);
+    for (int pinned = 0; pinned < 2; pinned++) {
+        tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+        scheduler_params params = rig_params(256, 16, 48);
+        params.max_sessions = 1;
+        params.streaming_sessions = true;
+        params.max_pinned_tokens = 256;
+        start(&t, params, false);
+        talk k = {0};
+        rad_error err = {0};
+        CHECK_OK(scheduler_session_open(t.g.s, &k.session, &err));
+        t.fault_every = 1;
+        memcpy(k.said, docs[0], 96 * sizeof *k.said);
+        k.len = 96;
+        add_turn(&t, &k, 20, 0, 0);
+        rig_run(&t.g);
+        end_turn(&k);
+        while (has_work(t.g.s))
+            rig_step(&t.g);
+        rig_req *q = rig_add(&t.g, docs[2], DOC_TOKENS, 100);
+        rig_step(&t.g);
+        rig_prompt(k.said + k.len, 20, 7);
+        k.len += 20;
+        add_turn(&t, &k, 20, pinned ? UINT64_MAX / 4 : 0, 0);
+        while (!q->finish) {
+            rig_step(&t.g);
+            CHECK(t.g.steps < 2000 && t.g.s->tiers.releases < 200);
+        }
+        CHECK(!rad_cache_pinned_size(t.g.s->pools.tree_cache));
+        rig_expect(q, 100);
+        rig_run(&t.g);
+        end_turn(&k);
+        CHECK_OK(scheduler_session_close(t.g.s, k.session, &err));
+        stop(&t);
+    }
 }
 
 /* One at a time, a pool of a quarter of what comes back: the tier below makes up for it. */

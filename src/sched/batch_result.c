@@ -38,21 +38,33 @@ typedef struct step_saves {
 
 /* ---- the one exit ---- */
 
-void req_release_kv(scheduler *s, req *r, bool is_insert)
+/* False: it holds nothing, or something went wrong. */
+static bool give_back_kv(scheduler *s, req *r, bool is_insert)
 {
     draft_release(&s->drafts, r);
-    if (!r->kv.row) return;
+    if (!r->kv.row) return false;
     rad_error err;
-    uint32_t computed = r->kv.committed_len - r->kv.committed_len % s->pools.page_size;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
     if (status < 0) {
         s->stats.kv_errors++;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
     }
     memset(&r->kv, 0, sizeof r->kv);
-    if (!is_insert || status < 0) return;
+    return status >= 0;
+}
+
+void req_release_kv(scheduler *s, req *r, bool is_insert)
+{
+    uint32_t computed = r->kv.committed_len - r->kv.committed_len % s->pools.page_size;
+    if (!give_back_kv(s, r, is_insert) || !is_insert) return;
     wait_queue_published(&s->waiting, r, computed);
     keep_longer(s, r, computed);
+}
+
+void req_put_back_kv(scheduler *s, req *r)
+{
+    /* A turn that began with its session's own record is published from the start. */
+    (void)give_back_kv(s, r, r->kv.turn && r->kv.published);
 }
 
 void release_window(scheduler *s, rad_req_kv *kv)

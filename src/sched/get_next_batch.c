@@ -248,7 +248,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
         verify_yield(s); /* its pages shorten what is loaded, too */
     if (match.host_hit_tokens && prefill_adder_has_room(adder, r, alone)) {
         if (!alone && !prefill_adder_has_state_to_load(adder, r, alone)) {
-            req_release_kv(s, r, r->kv.turn != 0); /* it waits rather than computes */
+            req_put_back_kv(s, r); /* it waits rather than computes */
             return false;
         }
         tiers_load_back(s, adder, r, &key, &loaded);
@@ -259,7 +259,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
         copied = reuse_partial(s, adder, r, &key, &match);
     uint32_t cached = r->kv.committed_len;
     if (!prefill_adder_admit(adder, r, alone)) {
-        req_release_kv(s, r, r->kv.turn != 0); /* a session keeps what it has */
+        req_put_back_kv(s, r);
         return false;
     }
     r->state = REQ_PREFILL;
@@ -295,17 +295,14 @@ static void admit_waiting(scheduler *s, prefill_adder *adder)
 
 /* Nobody could get on although there is work. True: something changed, plan again.
  *
- * A session that is released gives room: its prefix was locked. But a turn that was matched and
- * then not admitted leaves its session idle again, so releasing is no progress by itself: a plan
- * does it as often as there can be sessions, and then takes what always ends. */
-static bool unstick(scheduler *s, uint32_t *releases)
+ * A session that is released gives room: its prefix was locked. That is progress, since whoever is
+ * looked at and not admitted leaves no more idle sessions and no more copies under way than there
+ * were (req_put_back_kv): so there are fewer of them each time, and then comes what always ends. */
+static bool unstick(scheduler *s)
 {
     if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
     if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
-    if (*releases < s->params.max_sessions && rad_session_release_idle(s->pools.tree_cache, 1)) {
-        ++*releases;
-        return true;
-    }
+    if (rad_session_release_idle(s->pools.tree_cache, 1)) return true;
     if (s->num_running > 1) {
         scheduler_retract_one(s);
     } else if (s->num_running) {
@@ -337,7 +334,6 @@ static void limit_step(const scheduler *s, prefill_adder *adder, uint32_t num_de
 
 bool get_next_batch_to_run(scheduler *s)
 {
-    uint32_t releases = 0;
     if (!s->num_running) s->new_token_ratio = INIT_NEW_TOKEN_RATIO; /* nothing is known yet */
     do {
         schedule_batch_clear(&s->batch);
@@ -356,6 +352,6 @@ bool get_next_batch_to_run(scheduler *s)
             prefill_adder_continue(&adder, s->running[i]);
         }
         if (!retracted || !s->num_running) admit_waiting(s, &adder);
-    } while (!s->batch.num_reqs && unstick(s, &releases));
+    } while (!s->batch.num_reqs && unstick(s));
     return s->batch.num_reqs > 0;
 }

@@ -122,6 +122,11 @@ void fail_batch(scheduler *s, const rad_error *error);
  * computed when is_insert. Nothing happens to one that holds nothing. */
 void req_release_kv(scheduler *s, req *r, bool is_insert);
 
+/* The same of one that was looked at and not admitted: all is as before. What its session had it
+ * has again; a turn that began with what the tree has leaves nothing, neither an idle session that
+ * locks a prefix, nor a pin, nor a copy on its way to the host. */
+void req_put_back_kv(scheduler *s, req *r);
+
 /* What the window has passed goes back while the request runs. */
 void release_window(scheduler *s, rad_req_kv *kv);
 
