@@ -241,6 +241,68 @@ static bool read_settings(reader *in, const json_t *root, conversation *c)
     return true;
 }
 
+/* ---- references ----
+ *
+ * {"type": "item_reference", "id": "fc_ID_0"} stands for an item of the answer resp_ID: clients
+ * that know it stored send back no more of it. */
+
+enum { MOST_ID = 120 };
+
+/* "resp_ID" of an item's id; false: it is none of ours. */
+static bool response_of(const char *item, char *id, size_t size)
+{
+    const char *from = item ? strchr(item, '_') : NULL, *to = from ? strrchr(item, '_') : NULL;
+    if (!to || to == from) return false;
+    const int len = snprintf(id, size, "resp_%.*s", (int)RAD_MIN(to - from - 1, MOST_ID), from + 1);
+    return len > 0 && (size_t)len < size;
+}
+
+/* A reference to its item, or NULL and words. *answer: the one that was read last, as *id. */
+static json_t *referred(api_request *r, const json_t *item, json_t **answer, char *id, size_t size,
+                        api_error *err)
+{
+    const char *name = json_string_value(json_object_get(item, "id"));
+    const api_context *at = r->context;
+    char wanted[MOST_ID + 8], word[80];
+    stored_copy object;
+    if (response_of(name, wanted, sizeof wanted)) {
+        if (strcmp(wanted, id) != 0 && at && at->store &&
+            response_store_get(at->store, at->owner, wanted, at->now_ns, &object, NULL, NULL)) {
+            json_decref(*answer);
+            *answer = json_in_object(object.data, object.len, &r->room, err);
+            free(object.data);
+            if (!*answer) return NULL;
+            snprintf(id, size, "%s", wanted);
+        }
+        const json_t *output = strcmp(wanted, id) ? NULL : json_object_get(*answer, "output");
+        for (size_t i = 0; i < json_array_size(output); i++)
+            if (is(json_object_get(json_array_get(output, i), "id"), name))
+                return json_incref(json_array_get(output, i));
+    }
+    api_fail(err, 400, "input",
+             "the item '%s' is not here: its answer was not stored, is over an hour old, or had to "
+             "make room",
+             api_shown(name ? name : "", word, sizeof word));
+    return NULL;
+}
+
+/* Puts the items in the place of references to them. */
+static bool resolve(api_request *r, json_t *items, api_error *err)
+{
+    json_t *answer = NULL;
+    char id[MOST_ID + 8] = "";
+    bool done = true;
+    for (size_t i = 0; i < json_array_size(items) && done; i++) {
+        const json_t *item = json_array_get(items, i);
+        if (!is(json_object_get(item, "type"), "item_reference")) continue;
+        json_t *meant = referred(r, item, &answer, id, sizeof id, err);
+        done = meant && json_array_set_new(items, i, meant) == 0;
+        if (meant && !done) api_fail(err, 503, NULL, "no memory for this request");
+    }
+    json_decref(answer);
+    return done;
+}
+
 /* The items so far, anew: those of the answer before this one, which are *num_before, then the
  * input's. NULL and words. */
 static json_t *gather_items(api_request *r, json_t *input, const char *previous, size_t *num_before,
@@ -279,9 +341,9 @@ static json_t *gather_items(api_request *r, json_t *input, const char *previous,
     else if (kept && input)
         kept = json_array_extend(items, input) == 0;
     json_decref(before);
-    if (kept) return items;
+    if (kept && resolve(r, items, err)) return items;
     json_decref(items);
-    api_fail(err, 503, NULL, "no memory for this request");
+    if (!kept) api_fail(err, 503, NULL, "no memory for this request");
     return NULL;
 }
 

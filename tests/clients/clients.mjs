@@ -167,10 +167,17 @@ async function anthropic() {
     (e) => e instanceof Anthropic.BadRequestError && /prompt is too long: \d+ tokens > \d+ maximum/.test(e.message));
 }
 
+// Both providers: chat completions, and OpenAI's own, which speaks Responses unless it is told not to.
 async function ai() {
-  const { generateText, streamText, tool: define, stepCountIs } = await import("ai");
   const { createOpenAICompatible } = await import("@ai-sdk/openai-compatible");
-  const model = createOpenAICompatible({ name: "radish", baseURL: url + "/v1" })("m");
+  const { createOpenAI } = await import("@ai-sdk/openai");
+  const openai = createOpenAI({ baseURL: url + "/v1", apiKey: "none" });
+  for (const model of [createOpenAICompatible({ name: "radish", baseURL: url + "/v1" })("m"), openai("m"),
+    openai.chat("m")]) await ai_with(model);
+}
+
+async function ai_with(model) {
+  const { generateText, streamText, tool: define, stepCountIs } = await import("ai");
   const streamed = streamText({ model, prompt: "hi" });
   let text = "";
   for await (const piece of streamed.textStream) text += piece;

@@ -86,6 +86,24 @@ def test_going_on():
         check(error["code"] == "previous_response_not_found", error)
 
 
+def test_items_that_are_referred_to():
+    """Clients that know an answer stored send its items' ids back."""
+    with double() as d:
+        first = d.ask("/v1/responses", {"input": "one"})
+        item = first["output"][0]
+
+        def ask(said, want=200):
+            return d.ask("/v1/responses", {"input": [{"role": "user", "content": "one"}, said,
+                                                     {"role": "user", "content": "two"}]}, want)
+        referred = {"type": "item_reference", "id": item["id"]}
+        check(ask(referred)["usage"]["input_tokens"] == ask(item)["usage"]["input_tokens"], item)
+        for wrong in item["id"][:-1] + "9", item["id"] + "_0", "msg_", "_", "a" * 500:
+            error = ask({**referred, "id": wrong}, 400)["error"]
+            check(error["param"] == "input" and "is not here" in error["message"], wrong, error)
+        d.raw("DELETE", "/v1/responses/" + first["id"], b"")
+        check("is not here" in ask(referred, 400)["error"]["message"])
+
+
 def test_going_on_from_ids():
     tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}]
 
@@ -157,7 +175,8 @@ def test_what_is_refused():
                 ({"input": "a", "background": True}, "background", "background"),
                 ({"input": "a", "tools": [{"type": "web_search"}]}, "tools", "web_search"),
                 ({"input": "a", "tools": [{"type": "function"}]}, "tools", "name"),
-                ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "item_reference"),
+                ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "'x' is not here"),
+                ({"input": [{"type": "item_reference"}]}, "input", "is not here"),
                 ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input", "images"),
                 ({"input": [{"role": "tool", "content": "a"}]}, "input", "role"),
                 ({"input": [{"type": "function_call", "name": "f"}]}, "input", "call_id"),
