@@ -8,11 +8,12 @@
  * in quotes knows \n \r \t \\ \" \' \xHH \uHHHH \UHHHHHHHH; classes are those of regex.h, and . is
  * any character. Three words more:
  *
- *     %token 17       this token of the vocabulary, by its id: control tokens, too
+ *     %token 17       this control token of the vocabulary, by its id
  *     %regex /a+/     texts that match (\/ is a slash)
  *     %json {...}     JSON by this schema
  *
  * Rules may call each other and themselves, also at their beginning (link.c). */
+#include "grammar/grammar_impl.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 
@@ -246,6 +247,10 @@ static nfa_frag read_word(reader *r)
             id = id * 10 + (uint64_t)(c - '0');
         if (digits == r->i || id >= 1u << 24)
             refuse(r, RAD_E_INVAL, begin, "%token is followed by the id of a token");
+        else if (!vocab_names(b->vocab, (uint32_t)id))
+            refuse(r, RAD_E_INVAL, begin,
+                   "%token names a control token that does not end the answer; others are written "
+                   "as text");
         return nfa_control(&b->n, (uint32_t)id & 0xffffff);
     }
     if (is_word(r, "%regex")) {

@@ -34,6 +34,7 @@ rad_status grammar_compile(grammar_vocab *v, const grammar_spec *spec, const gra
     builder_init(&b, &v->env, v->single, limits, err);
     b.space = spec->space;
     b.closed_objects = spec->closed_objects;
+    b.vocab = v;
     rad_status status = build(&b, spec, &root);
     if (!status) status = builder_link(&b, root, &g->a);
     builder_fini(&b);

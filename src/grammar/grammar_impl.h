@@ -123,4 +123,7 @@ void mask_cache_fini(grammar_vocab *v);
 /* Sets the bits of a place's tokens (not the end tokens'). */
 rad_status mask_fill(grammar_matcher *m, const match_step *at, uint32_t *bits);
 
+/* It is a control token that does not end a text: grammars can name it. */
+bool vocab_names(const grammar_vocab *v, uint32_t token);
+
 #endif

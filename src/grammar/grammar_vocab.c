@@ -168,6 +168,13 @@ static bool sort_out_plain(grammar_vocab *v, trie_piece *pieces, uint32_t count)
     return trie_make(&v->rest, &v->env, pieces, others);
 }
 
+/* The byte of control tokens is in no other. */
+bool vocab_names(const grammar_vocab *v, uint32_t token)
+{
+    if (token >= v->vocab_size || v->first[token] == v->first[token + 1]) return false;
+    return (unsigned char)v->bytes[v->first[token]] == 0xff;
+}
+
 rad_status grammar_vocab_create(const rad_env *env, const grammar_vocab_params *params,
                                 grammar_vocab **out, rad_error *err)
 {
