@@ -13,60 +13,15 @@
  * would not find there. Above the table: the rate at which the same threads read. Below it:
  * quantised products by tiles of AMX against VNNI. */
 #include "bench.h"
+#include "bench_product.h"
 #include "dnnl_yardstick.h"
 #include "instruction_peak.h"
 #include "model/gemm.h"
-
-enum { MOST_COPIES = 256 };
 
 /* What this machine can do, measured first. */
 typedef struct limits {
     double read, peak[PEAK_NUM_KINDS]; /* GB/s; GFLOP/s */
 } limits;
-
-typedef struct job {
-    gemm_weight *copies[MOST_COPIES];
-    uint32_t num_copies, next;
-    const float *x;
-    float *out;
-    void *scratch;
-    uint32_t m, n, k;
-    compute_pool *pool;
-} job;
-
-static void run_one(void *arg)
-{
-    job *j = arg;
-    gemm_run(j->copies[j->next++ % j->num_copies], j->x, j->k, j->m, j->out, j->n, false, j->pool,
-             j->scratch);
-}
-
-static void *allocate(size_t bytes)
-{
-    void *memory = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
-    if (!memory) abort();
-    memset(memory, 0, bytes);
-    return memory;
-}
-
-/* Rows do not matter to the time: the same one n times, or blocks of one byte, which makes scales
- * that are normal numbers. */
-static gemm_weight *make_weight(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *isa,
-                                const float *row)
-{
-    static char blocks[1 << 16];
-    rad_error err;
-    gemm_weight *w;
-    if (gemm_weight_create(NULL, type, n, k, isa, &w, &err) != RAD_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        exit(1);
-    }
-    if (type >= GEMM_Q4_0)
-        gemm_weight_set_blocks(w, 0, n, memset(blocks, 0x2c, sizeof blocks), 0);
-    else
-        gemm_weight_set_rows(w, 0, n, row, 0);
-    return w;
-}
 
 static dnnl_kind dnnl_kind_of(gemm_type type)
 {
@@ -79,21 +34,12 @@ static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *
                         compute_pool *pool, const limits *l, double budget, bool dnnl)
 {
     static const uint32_t batch[] = {1, 8, 32, 128, 512};
-    job j = {.n = n, .k = k, .pool = pool};
+    bench_product j = {.type = type, .m = 512, .n = n, .k = k, .pool = pool};
     size_t bytes = gemm_weight_bytes(type, n, k);
-    j.num_copies = (uint32_t)(64000000 / bytes) + 1;
-    if (j.num_copies > MOST_COPIES) j.num_copies = MOST_COPIES;
-    float *x = allocate((size_t)512 * k * 4);
-    for (size_t i = 0; i < (size_t)512 * k; i++)
-        x[i] = (float)(i % 251) / 251 - 0.5f;
-    j.x = x;
-    j.out = allocate((size_t)512 * n * 4);
-    for (uint32_t i = 0; i < j.num_copies; i++)
-        j.copies[i] = make_weight(type, n, k, isa, x);
-    j.scratch = allocate(gemm_scratch_bytes(j.copies[0], 512));
+    product_begin(&j, isa, PRODUCT_MOST_COPIES);
     for (size_t b = 0; b < sizeof batch / sizeof *batch; b++) {
         j.m = batch[b];
-        bench_times t = bench_measure(run_one, &j, budget);
+        bench_times t = bench_measure(product_run, &j, budget);
         double gflop = 2e-9 * j.m * n * k;
         double peak = l->peak[peak_kind_of(type)], limit = (double)bytes * 1e-9 / l->read;
         if (peak > 0 && gflop / peak > limit) limit = gflop / peak;
@@ -105,11 +51,7 @@ static void bench_shape(gemm_type type, uint32_t n, uint32_t k, const gemm_isa *
         if (other > 0) printf("  oneDNN (weight in cache) %7.1f GFLOP/s", gflop / other);
         printf("\n");
     }
-    for (uint32_t i = 0; i < j.num_copies; i++)
-        gemm_weight_destroy(j.copies[i]);
-    free(j.scratch);
-    free(j.out);
-    free(x);
+    product_end(&j);
 }
 
 /* The same product by both in turn, so that the machine's moods strike both. */
@@ -124,28 +66,20 @@ static void bench_int8_tiles(compute_pool *pool, double budget)
         printf("# int8 by tiles: not measured, %s\n", why ? why : "this CPU has no AMX-INT8");
         return;
     }
-    float *x = allocate(sizeof(float[512 * K])), *out = allocate(sizeof(float[512 * N]));
-    for (size_t i = 0; i < 512 * K; i++)
-        x[i] = (float)(i % 251) / 251 - 0.5f;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (size_t b = 0; b < sizeof batch / sizeof *batch; b++) {
             double seconds[2];
             for (int i = 0; i < 2; i++) {
-                job j = {.num_copies = 1, .x = x, .out = out, .m = batch[b], .n = N, .k = K};
-                j.pool = pool;
-                j.copies[0] = make_weight(types[t], N, K, isas[i], x);
-                j.scratch = allocate(gemm_scratch_bytes(j.copies[0], batch[b]));
-                seconds[i] = bench_measure(run_one, &j, budget).p50;
-                gemm_weight_destroy(j.copies[0]);
-                free(j.scratch);
+                bench_product j = {.type = types[t], .m = batch[b], .n = N, .k = K, .pool = pool};
+                product_begin(&j, isas[i], 1);
+                seconds[i] = bench_measure(product_run, &j, budget).p50;
+                product_end(&j);
             }
             double gflop = 2e-9 * batch[b] * N * K;
             printf("%-4s %6u x %5u  M %4u  tiles %7.1f GFLOP/s, VNNI %7.1f: %.2f times\n",
                    gemm_type_name(types[t]), N, K, batch[b], gflop / seconds[1], gflop / seconds[0],
                    seconds[0] / seconds[1]);
         }
-    free(x);
-    free(out);
 }
 
 int main(int argc, char **argv)

@@ -20,6 +20,7 @@
  * an expert's counted as if each token's `used` were dense matrices that all tokens go through:
  * what of the prefill is not the products' own time. */
 #include "bench.h"
+#include "bench_product.h"
 #include "instruction_peak.h"
 
 #include "model/gemm.h"
@@ -47,7 +48,7 @@ typedef struct job {
     double q_dim;                                       /* num_heads * v_head_dim */
     double read_rate, flop_rate, attn_rate;             /* bytes and operations a second */
     double scaled_rate; /* operations with what the scales of blocks need; 0: there are none */
-    compute_pool *pool;                                 /* that measures them */
+    compute_pool *pool; /* that measures them */
 } job;
 
 static void must(rad_status status, const rad_error *err)
@@ -231,57 +232,23 @@ static gemm_type count_weights(const gguf_file *file, const model_runner_params 
 
 /* ---- products alone ---- */
 
-enum { MOST_COPIES = 64, MOST_SHAPES = 64 };
+enum { MOST_SHAPES = 64, MOST_COPIES = 64 };
 
-typedef struct product {
-    gemm_type type;
-    uint32_t m, n, k;
+typedef struct shape {
+    bench_product product;
     double times; /* in a step */
-    gemm_weight *copies[MOST_COPIES];
-    uint32_t num_copies, next;
-    float *x, *out;
-    void *scratch;
-    compute_pool *pool;
-} product;
+} shape;
 
-static void run_product(void *arg)
+static bool is_same(const bench_product *a, const bench_product *b)
 {
-    product *p = arg;
-    gemm_run(p->copies[p->next++ % p->num_copies], p->x, p->k, p->m, p->out, p->n, false, p->pool,
-             p->scratch);
+    return a->type == b->type && a->m == b->m && a->n == b->n && a->k == b->k;
 }
 
-static void *zeroed(size_t bytes)
+static double product_seconds(bench_product *p, double budget)
 {
-    void *memory = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
-    if (!memory) abort();
-    return memset(memory, 0, bytes);
-}
-
-/* Seconds that one takes, its weight out of memory as in a step: one of 64 MB of copies. */
-static double product_seconds(product *p, double budget)
-{
-    static char blocks[1 << 16];
-    const double bytes = (double)gemm_weight_bytes(p->type, p->n, p->k);
-    rad_error err;
-    p->num_copies = RAD_MIN((uint32_t)(64e6 / bytes) + 1, MOST_COPIES);
-    p->x = zeroed((size_t)p->m * p->k * sizeof *p->x);
-    p->out = zeroed((size_t)p->m * p->n * sizeof *p->out);
-    for (size_t i = 0; i < (size_t)p->m * p->k; i++)
-        p->x[i] = (float)(i % 251) / 251 - 0.5f;
-    memset(blocks, 0x2c, sizeof blocks); /* scales that are normal numbers */
-    for (uint32_t i = 0; i < p->num_copies; i++) {
-        must(gemm_weight_create(NULL, p->type, p->n, p->k, NULL, &p->copies[i], &err), &err);
-        if (p->type >= GEMM_Q4_0)
-            gemm_weight_set_blocks(p->copies[i], 0, p->n, blocks, 0);
-        else
-            gemm_weight_set_rows(p->copies[i], 0, p->n, p->x, 0);
-    }
-    p->scratch = zeroed(gemm_scratch_bytes(p->copies[0], p->m));
-    const double seconds = bench_measure(run_product, p, budget).p50;
-    for (uint32_t i = 0; i < p->num_copies; i++)
-        gemm_weight_destroy(p->copies[i]);
-    free(p->scratch), free(p->out), free(p->x);
+    product_begin(p, NULL, MOST_COPIES);
+    const double seconds = bench_measure(product_run, p, budget).p50;
+    product_end(p);
     return seconds;
 }
 
@@ -289,7 +256,7 @@ static double product_seconds(product *p, double budget)
 static double products_seconds(const gguf_file *file, const model_runner_params *params,
                                compute_pool *pool, uint32_t tokens, double budget)
 {
-    product all[MOST_SHAPES];
+    shape all[MOST_SHAPES];
     uint32_t num = 0;
     bool own_table = gguf_find_tensor(file, "output.weight") != NULL;
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
@@ -297,22 +264,22 @@ static double products_seconds(const gguf_file *file, const model_runner_params 
         const bool table = ends_with(t, "token_embd.weight"),
                    output = ends_with(t, "output.weight");
         if (t->num_dims < 2 || t->dims[0] < 32 || (own_table && table)) continue;
-        const product p = {.type = type_of(t, params),
-                           .m = table || (output && !ends_with(t, "_output.weight")) ? 1 : tokens,
-                           .n = (uint32_t)t->dims[1],
-                           .k = (uint32_t)t->dims[0],
-                           .pool = pool};
+        const bench_product p = {.type = type_of(t, params),
+                                 .m = table || (output && !ends_with(t, "_output.weight")) ? 1
+                                                                                           : tokens,
+                                 .n = (uint32_t)t->dims[1],
+                                 .k = (uint32_t)t->dims[0],
+                                 .pool = pool};
         uint32_t at = 0;
-        while (at < num &&
-               (all[at].type != p.type || all[at].m != p.m || all[at].n != p.n || all[at].k != p.k))
+        while (at < num && !is_same(&all[at].product, &p))
             at++;
         if (at == MOST_SHAPES) return 0;
-        if (at == num) all[num++] = p;
+        if (at == num) all[num++] = (shape){.product = p};
         all[at].times += (double)t->dims[2] * tensor_share(file, t);
     }
     double seconds = 0;
     for (uint32_t i = 0; i < num; i++)
-        seconds += all[i].times * product_seconds(&all[i], budget);
+        seconds += all[i].times * product_seconds(&all[i].product, budget);
     return seconds;
 }
 
