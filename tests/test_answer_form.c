@@ -105,7 +105,7 @@ TEST(forms_are_kept_by_namespace_and_not_without_bound)
     CHECK(e->forms.count == FORMS_MOST && e->forms.bytes < FORMS_BYTES);
     bool kept = false;
     for (uint32_t i = 0; i < e->forms.count; i++)
-        kept = kept || !strncmp(e->forms.kept[i].text, "\none", e->forms.kept[i].space_len);
+        kept = kept || !strncmp(e->forms.kept[i].text, "0\none", e->forms.kept[i].space_len);
     CHECK(kept);
     erig_stop(e);
 }

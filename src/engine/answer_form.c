@@ -5,7 +5,7 @@
 
 /* ---- words ---- */
 
-static rad_status words_create(engine *e, const engine_form *f, form_words **out, rad_error *err)
+rad_status form_words_create(engine *e, const engine_form *f, form_words **out, rad_error *err)
 {
     void *memory;
     const size_t bytes = sizeof(form_words) + f->spec.len + strlen(f->name) + 1;
@@ -33,23 +33,6 @@ void form_words_unref(form_words *w)
     rad_free(&e->env, w, w->bytes);
 }
 
-rad_status form_words_share(engine *e, const engine_request *q, form_words **out, rad_error *err)
-{
-    engine_share *s = q->share;
-    *out = NULL;
-    if (!q->form) return RAD_OK;
-    if (s && s->of[ENGINE_SHARE_FORM] == q->form) *out = s->copy[ENGINE_SHARE_FORM];
-    if (!*out) {
-        rad_status status = words_create(e, q->form, out, err);
-        if (status != RAD_OK || !s) return status;
-        form_words_unref(s->copy[ENGINE_SHARE_FORM]);
-        s->of[ENGINE_SHARE_FORM] = q->form;
-        s->copy[ENGINE_SHARE_FORM] = *out;
-    }
-    atomic_fetch_add(&(*out)->refs, 1);
-    return RAD_OK;
-}
-
 /* ---- what was compiled ---- */
 
 static void drop_kept(engine *e, uint32_t at)
@@ -71,7 +54,7 @@ void answer_forms_fini(engine *e)
     e->forms = (answer_forms){0};
 }
 
-/* Space and text are one key: a space has no byte 0, and its length is compared, too. */
+/* Space and text are one key, and the length of either is compared, too. */
 static bool is_kept_as(const kept_form *k, const grammar_spec *spec, const char *space)
 {
     return k->spec.kind == spec->kind && k->spec.space == spec->space &&
@@ -314,8 +297,10 @@ rad_status answer_rule_create(engine *e, const engine_job *job, token_rule **out
                                        .forced = rule_forced,
                                        .problem = rule_problem};
     form_words *w = job->form;
-    char space[ENGINE_MAX_NAMESPACE_BYTES + 2]; /* whose form it is goes with whose cache it is */
-    snprintf(space, sizeof space, "%s\n%s", job->extra_key ? job->extra_key : "",
+    /* Whose form it is goes with whose cache it is. The length tells where the one begins. */
+    const char *extra_key = job->extra_key ? job->extra_key : "";
+    char space[ENGINE_MAX_NAMESPACE_BYTES + 16];
+    snprintf(space, sizeof space, "%zu\n%s%s", strlen(extra_key), extra_key,
              job->cache_salt ? job->cache_salt : "");
     rad_status status = compile(e, w, space, err);
     if (status != RAD_OK) return status;

@@ -12,7 +12,7 @@
  * schemas with each turn. They are kept by namespace, too: how long a compilation takes must not
  * say what others ask for.
  *
- * Reasoning comes before a form and is free: rule_thinks below. */
+ * Reasoning comes before a form and is free (rule_place in answer_form.c). */
 #ifndef ENGINE_ANSWER_FORM_H
 #define ENGINE_ANSWER_FORM_H
 
@@ -35,9 +35,9 @@ typedef struct form_words {
     char text[];       /* what form points to */
 } form_words;
 
-/* A reference to a copy of q->form, or NULL where it has none. RAD_E_NOMEM, RAD_FULL. */
-rad_status form_words_share(struct engine *e, const engine_request *q, form_words **out,
-                            rad_error *err);
+/* A copy with one reference (job_share_form has them). RAD_E_NOMEM, RAD_FULL. */
+rad_status form_words_create(struct engine *e, const engine_form *form, form_words **out,
+                             rad_error *err);
 void form_words_unref(form_words *w); /* NULL is fine */
 
 typedef struct kept_form {

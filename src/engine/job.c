@@ -200,7 +200,7 @@ static rad_status share(engine *e, engine_job *job, const engine_request *q, rad
 {
     stop_set *stops = NULL;
     rad_status status = job_share_prompt(e, q, &job->prompt, err);
-    if (status == RAD_OK) status = form_words_share(e, q, &job->form, err);
+    if (status == RAD_OK) status = job_share_form(e, q, &job->form, err);
     if (status == RAD_OK) status = job_share_bias(e, q, &job->bias, err);
     if (status == RAD_OK) status = job_share_stops(e, q, &stops, err);
     if (status == RAD_OK) status = stop_matcher_init(&job->stops, &e->env, stops, err);

@@ -228,6 +228,22 @@ rad_status job_share_stops(engine *e, const engine_request *q, stop_set **out, r
     return RAD_OK;
 }
 
+rad_status job_share_form(engine *e, const engine_request *q, form_words **out, rad_error *err)
+{
+    engine_share *s = q->share;
+    *out = NULL;
+    if (!q->form) return RAD_OK;
+    if (is_newest(s, ENGINE_SHARE_FORM, q->form, 1)) *out = s->copy[ENGINE_SHARE_FORM];
+    if (!*out) {
+        rad_status status = form_words_create(e, q->form, out, err);
+        if (status != RAD_OK || !s) return status;
+        form_words_unref(s->copy[ENGINE_SHARE_FORM]);
+        remember(s, ENGINE_SHARE_FORM, q->form, 1, *out);
+    }
+    atomic_fetch_add(&(*out)->refs, 1);
+    return RAD_OK;
+}
+
 void engine_share_end(engine_share *s)
 {
     job_prompt_unref(s->copy[ENGINE_SHARE_PROMPT]);

@@ -10,6 +10,7 @@
 #define ENGINE_JOB_SHARED_H
 
 #include "base/memory_budget.h"
+#include "engine/answer_form.h"
 #include "engine/engine.h"
 #include "engine/stop_matcher.h"
 
@@ -46,6 +47,9 @@ rad_status job_share_bias(struct engine *e, const engine_request *q, job_bias **
                           rad_error *err);
 rad_status job_share_stops(struct engine *e, const engine_request *q, stop_set **out,
                            rad_error *err);
+/* *out is NULL where it has no form. */
+rad_status job_share_form(struct engine *e, const engine_request *q, form_words **out,
+                          rad_error *err);
 
 /* Keeps the ids of a text for other requests of the batch, if there may be some and there is
  * memory. The tokenizer thread's. */

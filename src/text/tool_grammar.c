@@ -158,22 +158,34 @@ static void arguments(writer *w, const json_t *function)
     put(w, " ", 1);
 }
 
+/* The whole call is one object. */
+static void object_call(writer *w, const json_t *function, const json_t *name,
+                        const char *arguments_key)
+{
+    words(w, "{\"name\": ");
+    name_in_json(w, name);
+    words(w, ", \"");
+    words(w, arguments_key);
+    words(w, "\": ");
+    arguments(w, function);
+    words(w, "}");
+}
+
 static void hermes_call(writer *w, const json_t *function, const json_t *name)
 {
-    words(w, "<tool_call>\n{\"name\": ");
-    name_in_json(w, name);
-    words(w, ", \"arguments\": ");
-    arguments(w, function);
-    words(w, "}\n</tool_call>");
+    words(w, "<tool_call>\n");
+    object_call(w, function, name, "arguments");
+    words(w, "\n</tool_call>");
 }
 
 static void llama_call(writer *w, const json_t *function, const json_t *name)
 {
-    words(w, "{\"name\": ");
-    name_in_json(w, name);
-    words(w, ", \"parameters\": ");
-    arguments(w, function);
-    words(w, "}");
+    object_call(w, function, name, "parameters");
+}
+
+static void granite_call(writer *w, const json_t *function, const json_t *name)
+{
+    object_call(w, function, name, "arguments");
 }
 
 /* The newer models have a token between name and arguments. */
@@ -184,18 +196,14 @@ static bool has_args_token(const writer *w)
 
 static void mistral_call(writer *w, const json_t *function, const json_t *name)
 {
-    if (has_args_token(w)) {
-        words(w, "[TOOL_CALLS]");
-        quoted(w, json_string_value(name), json_string_length(name));
-        words(w, "[ARGS]");
-        arguments(w, function);
+    if (!has_args_token(w)) {
+        object_call(w, function, name, "arguments");
         return;
     }
-    words(w, "{\"name\": ");
-    name_in_json(w, name);
-    words(w, ", \"arguments\": ");
+    words(w, "[TOOL_CALLS]");
+    quoted(w, json_string_value(name), json_string_length(name));
+    words(w, "[ARGS]");
     arguments(w, function);
-    words(w, "}");
 }
 
 static void harmony_call(writer *w, const json_t *function, const json_t *name)
@@ -204,15 +212,6 @@ static void harmony_call(writer *w, const json_t *function, const json_t *name)
     quoted(w, json_string_value(name), json_string_length(name));
     words(w, " <|constrain|>json<|message|>");
     arguments(w, function);
-}
-
-static void granite_call(writer *w, const json_t *function, const json_t *name)
-{
-    words(w, "{\"name\": ");
-    name_in_json(w, name);
-    words(w, ", \"arguments\": ");
-    arguments(w, function);
-    words(w, "}");
 }
 
 static void functionary_call(writer *w, const json_t *function, const json_t *name)
@@ -252,7 +251,7 @@ static void xml_value(writer *w, const json_t *schema, const json_t *whole)
             const json_t *one = json_array_get(list, i);
             if (i) put(w, "|", 1);
             quoted(w, json_string_value(one) ? json_string_value(one) : "",
-                    json_string_length(one));
+                   json_string_length(one));
         }
         put(w, ") ", 2);
     } else {
