@@ -141,7 +141,9 @@ static void answers(bool windows, bool states, uint64_t rounds)
     uint64_t seed = test_told_seed(), rng = seed, loaded = 0, fetched = 0, lost = 0, near = 0;
     uint64_t brought = 0;
     static rad_token docs[NUM_DOCS][DOC_TOKENS];
-    for (uint64_t round = 0; round < rounds; round++) {
+    /* Few rounds may come to no fetch by chance: then some more. */
+    const uint64_t most = states ? rounds : 4 * rounds;
+    for (uint64_t round = 0; round < rounds || (!fetched && round < most); round++) {
         tiers_rig t = {0};
         scheduler_stats st;
         make_docs(docs, test_random(&rng));
@@ -192,7 +194,7 @@ static void answers(bool windows, bool states, uint64_t rounds)
                   "%llu states; %llu loads lost\n",
                   (unsigned long long)loaded, (unsigned long long)fetched, (unsigned long long)near,
                   (unsigned long long)brought, (unsigned long long)lost);
-    CHECK(loaded && lost && (fetched || rounds < 50));
+    CHECK(loaded && lost && (fetched || (states && rounds < 50)));
     CHECK(!windows == !near && !states == !brought);
 }
 
