@@ -83,8 +83,7 @@ typedef struct subsets {
     uint32_t cap_first, num_sets;
     uint8_t *accepts;
     uint32_t cap_accepts;
-    uint32_t *slots; /* hash table: set + 1 */
-    uint32_t cap_slots;
+    gr_slots slots;
     target *singles, *wides; /* what the set at hand can read */
     uint32_t num_singles, cap_singles, num_wides, cap_wides;
     call_target *calls;
@@ -98,7 +97,7 @@ static void subsets_fini(subsets *s)
     GR_DROP(s->mem, s->members, s->cap_members);
     GR_DROP(s->mem, s->first, s->cap_first);
     GR_DROP(s->mem, s->accepts, s->cap_accepts);
-    GR_DROP(s->mem, s->slots, s->cap_slots);
+    gr_slots_drop(s->mem, &s->slots);
     GR_DROP(s->mem, s->singles, s->cap_singles);
     GR_DROP(s->mem, s->wides, s->cap_wides);
     GR_DROP(s->mem, s->calls, s->cap_calls);
@@ -182,20 +181,10 @@ static uint64_t hash_set(const uint32_t *ids, uint32_t count)
     return mix64(h);
 }
 
-static bool grow_slots(subsets *s)
+static uint64_t set_hash(const void *owner, uint32_t id)
 {
-    uint32_t *slots = NULL, cap = 0;
-    if (!GR_GROW(s->mem, slots, cap, RAD_MAX((uint64_t)s->cap_slots * 2, 256u))) return false;
-    for (uint32_t id = 0; id < s->num_sets; id++) {
-        uint64_t h = hash_set(s->members + s->first[id], s->first[id + 1] - s->first[id]);
-        while (slots[h & (cap - 1)])
-            h++;
-        slots[h & (cap - 1)] = id + 1;
-    }
-    GR_DROP(s->mem, s->slots, s->cap_slots);
-    s->slots = slots;
-    s->cap_slots = cap;
-    return true;
+    const subsets *s = owner;
+    return hash_set(s->members + s->first[id], s->first[id + 1] - s->first[id]);
 }
 
 /* The number of the set whose members were just gathered, from first[num_sets] on. */
@@ -203,9 +192,9 @@ static uint32_t intern(subsets *s, bool at_begin)
 {
     uint32_t first = s->first[s->num_sets], count = s->num_members - first;
     sort_u32(s->members + first, count);
-    if ((uint64_t)s->num_sets * 2 >= s->cap_slots && !grow_slots(s)) return 0;
+    if (!gr_slots_room(s->mem, &s->slots, 0, s->num_sets, set_hash, s)) return 0;
     uint64_t h = hash_set(s->members + first, count);
-    for (uint32_t id; (id = s->slots[h & (s->cap_slots - 1)]); h++) {
+    for (uint32_t id; (id = *gr_slot(&s->slots, h)); h++) {
         id--;
         if (s->first[id + 1] - s->first[id] != count ||
             memcmp(s->members + s->first[id], s->members + first, count * sizeof *s->members) != 0)
@@ -221,7 +210,7 @@ static uint32_t intern(subsets *s, bool at_begin)
         return 0;
     }
     s->accepts[s->num_sets] = ends(s, first, at_begin);
-    s->slots[h & (s->cap_slots - 1)] = s->num_sets + 1;
+    *gr_slot(&s->slots, h) = s->num_sets + 1;
     s->first[s->num_sets + 1] = s->num_members;
     return s->num_sets++;
 }

@@ -17,6 +17,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 
+#include "base/mix64.h"
 #include "base/utf8.h"
 
 enum { MOST_DEPTH = 250 };
@@ -27,8 +28,7 @@ typedef struct reader {
     size_t len, i;
     unsigned depth;
     uint32_t first_rule; /* those before it are not ours */
-    uint32_t *slots;     /* rules by name: rule + 1 */
-    uint32_t cap_slots;
+    gr_slots slots;      /* rules by name */
 } reader;
 
 static rad_status refuse(reader *r, rad_status status, size_t i, const char *what)
@@ -97,28 +97,21 @@ static uint32_t name_hash(const char *name, size_t len)
     return h ^ h >> 15;
 }
 
+static uint64_t rule_hash(const void *owner, uint32_t id)
+{
+    const gr_rule *rule = &((const gr_builder *)owner)->rules[id];
+    /* Those without a name are nobody's find: apart, so that they are in nobody's way. */
+    return rule->name ? name_hash(rule->name, rule->name_len) : mix64(id);
+}
+
 /* The rule with this name, made if there is none. */
 static uint32_t find_rule(reader *r, const char *name, size_t len)
 {
     gr_builder *b = r->b;
-    uint32_t count = b->num_rules - r->first_rule;
-    if ((uint64_t)count * 2 >= r->cap_slots) {
-        uint32_t *slots = NULL, cap = 0;
-        if (!GR_GROW(&b->mem, slots, cap, RAD_MAX((uint64_t)r->cap_slots * 2, 64u))) return 0;
-        for (uint32_t id = r->first_rule; id < b->num_rules; id++) {
-            if (!b->rules[id].name) continue;
-            uint32_t h = name_hash(b->rules[id].name, b->rules[id].name_len);
-            while (slots[h & (cap - 1)])
-                h++;
-            slots[h & (cap - 1)] = id + 1;
-        }
-        GR_DROP(&b->mem, r->slots, r->cap_slots);
-        r->slots = slots;
-        r->cap_slots = cap;
-    }
+    if (!gr_slots_room(&b->mem, &r->slots, r->first_rule, b->num_rules, rule_hash, b)) return 0;
     uint32_t h = name_hash(name, len);
     gr_work(&b->mem, 1);
-    for (uint32_t id; (id = r->slots[h & (r->cap_slots - 1)]); h++) {
+    for (uint32_t id; (id = *gr_slot(&r->slots, h)); h++) {
         const gr_rule *rule = &b->rules[id - 1];
         gr_work(&b->mem, 1);
         if (rule->name_len == len && memcmp(rule->name, name, len) == 0) return id - 1;
@@ -127,7 +120,7 @@ static uint32_t find_rule(reader *r, const char *name, size_t len)
     if (!ok(r)) return 0;
     b->rules[id].name = name;
     b->rules[id].name_len = (uint32_t)len;
-    r->slots[h & (r->cap_slots - 1)] = id + 1;
+    *gr_slot(&r->slots, h) = id + 1;
     return id;
 }
 
@@ -411,6 +404,6 @@ rad_status ebnf_build(gr_builder *b, const char *text, size_t len, uint32_t *roo
 {
     reader r = {.b = b, .text = text, .len = len, .first_rule = b->num_rules};
     read_rules(&r, root);
-    GR_DROP(&b->mem, r.slots, r.cap_slots);
+    gr_slots_drop(&b->mem, &r.slots);
     return b->mem.status;
 }

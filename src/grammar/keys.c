@@ -13,33 +13,22 @@ void keys_fini(gr_keys *k)
 {
     if (!k->mem) return;
     GR_DROP(k->mem, k->key, k->cap);
-    GR_DROP(k->mem, k->slots, k->cap_slots);
+    gr_slots_drop(k->mem, &k->slots);
     *k = (gr_keys){0};
 }
 
 uint32_t keys_find(const gr_keys *k, uint64_t key)
 {
-    if (!k->cap_slots) return NO_KEY;
+    if (!k->slots.cap) return NO_KEY;
     uint64_t h = mix64(key);
-    for (uint32_t id; (id = k->slots[h & (k->cap_slots - 1)]); h++)
+    for (uint32_t id; (id = *gr_slot(&k->slots, h)); h++)
         if (k->key[id - 1] == key) return id - 1;
     return NO_KEY;
 }
 
-static bool grow(gr_keys *k)
+static uint64_t key_hash(const void *owner, uint32_t id)
 {
-    uint32_t *slots = NULL, cap = 0;
-    if (!GR_GROW(k->mem, slots, cap, RAD_MAX((uint64_t)k->cap_slots * 2, 64u))) return false;
-    for (uint32_t i = 0; i < k->count; i++) {
-        uint64_t h = mix64(k->key[i]);
-        while (slots[h & (cap - 1)])
-            h++;
-        slots[h & (cap - 1)] = i + 1;
-    }
-    GR_DROP(k->mem, k->slots, k->cap_slots);
-    k->slots = slots;
-    k->cap_slots = cap;
-    return true;
+    return mix64(((const gr_keys *)owner)->key[id]);
 }
 
 uint32_t keys_add(gr_keys *k, uint64_t key)
@@ -47,13 +36,13 @@ uint32_t keys_add(gr_keys *k, uint64_t key)
     uint32_t id = keys_find(k, key);
     gr_work(k->mem, 1);
     if (id != NO_KEY) return id;
-    if (((uint64_t)k->count * 2 >= k->cap_slots && !grow(k)) ||
+    if (!gr_slots_room(k->mem, &k->slots, 0, k->count, key_hash, k) ||
         !GR_GROW(k->mem, k->key, k->cap, (uint64_t)k->count + 1))
         return 0;
     uint64_t h = mix64(key);
-    while (k->slots[h & (k->cap_slots - 1)])
+    while (*gr_slot(&k->slots, h))
         h++;
-    k->slots[h & (k->cap_slots - 1)] = k->count + 1;
+    *gr_slot(&k->slots, h) = k->count + 1;
     k->key[k->count] = key;
     return k->count++;
 }

@@ -10,8 +10,7 @@ typedef struct gr_keys {
     gr_mem *mem;
     uint64_t *key; /* by number */
     uint32_t count, cap;
-    uint32_t *slots; /* number + 1 */
-    uint32_t cap_slots;
+    gr_slots slots;
 } gr_keys;
 
 void keys_init(gr_keys *k, gr_mem *mem);

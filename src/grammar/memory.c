@@ -82,3 +82,20 @@ void gr_drop(gr_mem *mem, void *array, uint32_t cap, size_t element)
     old = NULL;
     memcpy(array, &old, sizeof old);
 }
+
+bool gr_slots_room(gr_mem *mem, gr_slots *s, uint32_t from, uint32_t to, gr_hash *hash,
+                   const void *owner)
+{
+    gr_slots more = {0};
+    if ((uint64_t)(to - from) * 2 < s->cap) return true;
+    if (!GR_GROW(mem, more.at, more.cap, RAD_MAX((uint64_t)s->cap * 2, 64u))) return false;
+    for (uint32_t id = from; id < to; id++) {
+        uint64_t h = hash(owner, id);
+        while (*gr_slot(&more, h))
+            h++;
+        *gr_slot(&more, h) = id + 1;
+    }
+    gr_slots_drop(mem, s);
+    *s = more;
+    return true;
+}

@@ -38,4 +38,31 @@ rad_status gr_fail(gr_mem *mem, rad_status status, const char *fmt, ...) RAD_PRI
 #define GR_DROP(mem, array, cap)       gr_drop((mem), &(array), (cap), sizeof *(array))
 #define GR_TRIM(mem, array, cap, used) gr_trim((mem), &(array), &(cap), (used), sizeof *(array))
 
+/* ---- numbers by hash ---- */
+
+/* An open table of numbers 0, 1, 2 ... for things that its owner keeps and compares. */
+typedef struct gr_slots {
+    uint32_t *at; /* number + 1; 0: free */
+    uint32_t cap; /* a power of two, or 0 */
+} gr_slots;
+
+/* Of the owner's thing with this number. */
+typedef uint64_t gr_hash(const void *owner, uint32_t id);
+
+/* Room for one more than the things [from, to), which are all that are in it; where it has to grow
+ * they are hashed again. False: there is no memory. */
+bool gr_slots_room(gr_mem *mem, gr_slots *s, uint32_t from, uint32_t to, gr_hash *hash,
+                   const void *owner);
+
+static inline uint32_t *gr_slot(const gr_slots *s, uint64_t hash)
+{
+    return &s->at[hash & (s->cap - 1)];
+}
+
+static inline void gr_slots_drop(gr_mem *mem, gr_slots *s)
+{
+    GR_DROP(mem, s->at, s->cap);
+    s->cap = 0;
+}
+
 #endif

@@ -95,21 +95,10 @@ static void sort_set(schema_compiler *c, schema_set *set)
     }
 }
 
-static bool grow_goals(schema_compiler *c)
+static uint64_t goal_hash(const void *owner, uint32_t id)
 {
-    uint32_t *slots = NULL, cap = 0;
-    gr_mem *mem = &c->b->mem;
-    if (!GR_GROW(mem, slots, cap, RAD_MAX((uint64_t)c->cap_by_hash * 2, 64u))) return false;
-    for (uint32_t g = 0; g < c->num_goals; g++) {
-        uint64_t h = set_hash(c, c->members + c->goals[g].first, c->goals[g].count);
-        while (slots[h & (cap - 1)])
-            h++;
-        slots[h & (cap - 1)] = g + 1;
-    }
-    GR_DROP(mem, c->by_hash, c->cap_by_hash);
-    c->by_hash = slots;
-    c->cap_by_hash = cap;
-    return true;
+    const schema_compiler *c = owner;
+    return set_hash(c, c->members + c->goals[id].first, c->goals[id].count);
 }
 
 /* The goal of a set; sorts it. */
@@ -118,9 +107,9 @@ static uint32_t goal_of(schema_compiler *c, schema_set *set)
     gr_mem *mem = &c->b->mem;
     if (!set->count) return ANYTHING;
     sort_set(c, set);
-    if ((uint64_t)c->num_goals * 2 >= c->cap_by_hash && !grow_goals(c)) return NEVER;
+    if (!gr_slots_room(mem, &c->by_hash, 0, c->num_goals, goal_hash, c)) return NEVER;
     uint64_t h = set_hash(c, set->at, set->count);
-    for (uint32_t id; (id = c->by_hash[h & (c->cap_by_hash - 1)]); h++) {
+    for (uint32_t id; (id = *gr_slot(&c->by_hash, h)); h++) {
         const schema_goal *g = &c->goals[id - 1];
         if (g->count == set->count &&
             memcmp(c->members + g->first, set->at, set->count * sizeof *set->at) == 0)
@@ -135,7 +124,7 @@ static uint32_t goal_of(schema_compiler *c, schema_set *set)
         (schema_goal){.first = c->num_members, .count = set->count, .rule = rule};
     memcpy(c->members + c->num_members, set->at, set->count * sizeof *set->at);
     c->num_members += set->count;
-    c->by_hash[h & (c->cap_by_hash - 1)] = c->num_goals + 1;
+    *gr_slot(&c->by_hash, h) = c->num_goals + 1;
     return c->num_goals++;
 }
 
@@ -983,7 +972,7 @@ static void compiler_fini(schema_compiler *c)
     GR_DROP(mem, c->patterns, c->cap_patterns);
     GR_DROP(mem, c->members, c->cap_members);
     GR_DROP(mem, c->goals, c->cap_goals);
-    GR_DROP(mem, c->by_hash, c->cap_by_hash);
+    gr_slots_drop(mem, &c->by_hash);
     keys_fini(&c->pattern_of);
     keys_fini(&c->checked);
 }

@@ -55,8 +55,7 @@ typedef struct schema_compiler {
     uint32_t num_members, cap_members;
     schema_goal *goals;
     uint32_t num_goals, cap_goals;
-    uint32_t *by_hash; /* goal + 1 */
-    uint32_t cap_by_hash;
+    gr_slots by_hash; /* goals */
     schema_pattern *patterns;
     uint32_t num_patterns, cap_patterns;
     gr_keys pattern_of, checked; /* by address */
