@@ -181,16 +181,4 @@ TILE void strip_of(const uint32_t dtype, const uint32_t sharing, attn_strip *s)
         attn_strip_ask(s, 1);
 }
 
-TILE void strip(const uint32_t dtype, attn_strip *s)
-{
-    switch (s->sharing) {
-    case 1: strip_of(dtype, 1, s); break;
-    case 2: strip_of(dtype, 2, s); break;
-    case 3: strip_of(dtype, 3, s); break;
-    case 4: strip_of(dtype, 4, s); break;
-    case 5: strip_of(dtype, 5, s); break;
-    case 6: strip_of(dtype, 6, s); break;
-    case 7: strip_of(dtype, 7, s); break;
-    default: strip_of(dtype, 8, s); break;
-    }
-}
+#include "attn/attn_strip_sharing.h"
