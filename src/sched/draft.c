@@ -208,19 +208,23 @@ static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint
     return left;
 }
 
-static bool fits(const scheduler *s, const draft_room *left, const req *r, uint32_t count)
+/* Of either pool, more than the row of its newest token takes. */
+static uint64_t pages_of(const scheduler *s, const req *r, uint32_t count)
 {
     const uint32_t page_size = s->pools.page_size;
-    uint64_t pages = pages_for(r->kv.allocated_len, 1 + (uint64_t)count, page_size) -
-                     pages_for(r->kv.allocated_len, 1, page_size);
+    return pages_for(r->kv.allocated_len, 1 + (uint64_t)count, page_size) -
+           pages_for(r->kv.allocated_len, 1, page_size);
+}
+
+static bool fits(const scheduler *s, const draft_room *left, const req *r, uint32_t count)
+{
+    const uint64_t pages = pages_of(s, r, count);
     return pages <= left->full_pages && pages <= left->window_pages && count <= left->states;
 }
 
 static void take(const scheduler *s, draft_room *left, const req *r, uint32_t count)
 {
-    const uint32_t page_size = s->pools.page_size;
-    uint64_t pages = pages_for(r->kv.allocated_len, 1 + (uint64_t)count, page_size) -
-                     pages_for(r->kv.allocated_len, 1, page_size);
+    const uint64_t pages = pages_of(s, r, count);
     left->full_pages -= pages;
     left->window_pages -= pages;
     left->states -= count;
