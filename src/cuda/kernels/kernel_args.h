@@ -1,0 +1,181 @@
+/* kernel_args.h - what each kernel is launched with: shared by kernels, runner and tests.
+ *
+ * Memory is the device's unless a comment says otherwise. T tokens are the new ones of a step, in
+ * the order of forward_batch; all tables of a step lie in one block that is uploaded once.
+ *
+ * Matrices: bf16 [n][k], k contiguous; k is padded to a multiple of 64 with zeros, n to one of 16.
+ * What they multiply, `act`, is bf16 [T][k], padded likewise. A product is f32 [T][n].
+ *
+ * P1: a product's numbers are sums in one order, whatever the kernel and T:
+ *
+ *     k   | range 0                | range 1                | ...     `splits` ranges of equal
+ *           chain of mma over k16    chain of mma over k16            length, a multiple of 64
+ *           from 0                   from 0
+ *     number = ((range 0 + range 1) + range 2) ...
+ *
+ * `splits` follows from the matrix's shape alone (cuda_splits). Kernels for few tokens leave the
+ * ranges as `splits` parts [splits][T][n], which the kernel that reads them adds; kernels for many
+ * tokens add them themselves and leave one part. */
+#ifndef CUDA_KERNELS_KERNEL_ARGS_H
+#define CUDA_KERNELS_KERNEL_ARGS_H
+
+#ifndef DEVICE_KERNELS_DIALECT_H /* the host */
+#include <stdint.h>
+typedef uint8_t u8;
+typedef int8_t i8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef int32_t i32;
+typedef unsigned long long u64;
+#endif
+
+/* Ranges of k of a matrix [n][k], both padded: enough chains for a GPU's multiprocessors when
+ * tokens are few, and none shorter than 256. */
+static inline u32 cuda_splits(u32 n, u32 k)
+{
+    u32 splits = 1;
+    while (splits < 8 && (n / 16) * splits < 256 && k % (splits * 2 * 64) == 0 &&
+           k / (splits * 2) >= 256)
+        splits *= 2;
+    return splits;
+}
+
+/* embed.cu */
+typedef struct embed_args {      /* x[t] = scale * table[ids[t]] */
+    const void *table;           /* [vocab][ld] bf16, or f32 where is_f32 */
+    const i32 *ids;              /* [tokens] */
+    float *x;                    /* [tokens][dim] */
+    u32 tokens, dim, ld, is_f32; /* ld: numbers of a row of the table */
+    float scale;
+    u32 pad;
+} embed_args;
+
+/* norm.cu: one block a row. Row r of the output is of token rows[r] (NULL: r).
+ *     sum  = x[t] + scale * (((y[0][t] + bias) + y[1][t]) + ...)        parts 0: x[t]
+ *     x[t] = sum                                                         where store
+ *     out[r] = sum / sqrt(mean(sum^2) + eps) * weight      as bf16, zeros from dim to ld */
+typedef struct add_norm_args {
+    float *x;           /* [T][dim] */
+    const float *y;     /* [parts][T][ldy], T = y_tokens */
+    const float *bias;  /* [dim] or NULL */
+    const float *weight;/* [dim] */
+    const u32 *rows;    /* [count] or NULL */
+    u16 *out;           /* [count][ld]; NULL: none is wanted */
+    float *out_f32;     /* [count][dim] the same before rounding, or NULL */
+    u32 count, dim, ld, ldy, parts, y_tokens, store, pad;
+    float eps, scale;
+} add_norm_args;
+
+/* qkv.cu: what stands between the product of q, k and v and attention, one block a token and head.
+ * q, k, v of token t: ((y[0][t] + bias) + y[1][t]) + ...; heads of q, then k, then v.
+ * Norm over a head (q_norm, k_norm [head_dim], or NULL), then rotation: pairs (i, i + rope_dim/2)
+ * or, interleaved, (2i, 2i + 1) by rope[position][2i .. 2i+1] = cos, sin. Rounded to bf16;
+ * q to [T][heads][head_dim]; k, v to the pool's slot of the token (bytes: slot * stride). */
+typedef struct qkv_args {
+    const float *y;
+    const float *bias; /* [heads' q, k, v] or NULL */
+    const float *q_norm, *k_norm;
+    const float *rope;      /* [context][rope_dim] pairs of cos and sin; NULL: does not rotate */
+    const u32 *positions;   /* [tokens] */
+    const i32 *slots;       /* [tokens] out_cache_loc */
+    u16 *q;
+    u8 *k, *v;
+    u64 k_stride, v_stride; /* of a slot, in bytes */
+    u32 tokens, heads, kv_heads, head_dim, v_head_dim, rope_dim, interleaved, parts, ldy;
+    float eps;
+} qkv_args;
+
+/* attention.cu: units of work that the host makes for a step, the same for all layers that see as
+ * far. Canonical order of a query's keys (P1):
+ *
+ *     blocks of 64 absolute positions, chained inside spans of 512 (running max, sum, V), spans
+ *     merged in ascending order; a block of which a query sees nothing changes nothing.
+ *
+ * A unit is up to ATTN_UNIT_ROWS / group query rows (a token times the `group` heads that share a
+ * KV head) and positions [begin, end) of one row of slots. Units of decoding requests are one span
+ * each and leave (max, sum, V) in parts, merged by attention_merge; `direct` units go through all
+ * spans of their tokens themselves and write the result. */
+enum { ATTN_SPAN = 512, ATTN_KEYS = 64, ATTN_UNIT_ROWS = 64 };
+typedef struct attention_unit {
+    u32 first;    /* of `tokens`: which query tokens, */
+    u32 count;    /* so many */
+    u32 slot_row; /* of the slots' table */
+    u32 begin;    /* positions: a multiple of 64 */
+    u32 end;      /* one past the last that any of its tokens sees */
+    u32 direct;
+} attention_unit;
+
+typedef struct attention_args {
+    const u16 *q;              /* [T][heads][head_dim] bf16 */
+    const u8 *k, *v;           /* the layer's pool; slot s at s * stride bytes */
+    u64 k_stride, v_stride;
+    const i32 *slots;          /* [rows][slots_ld] of positions */
+    const attention_unit *units;
+    const u32 *num_units;      /* one number: graphs are replayed with other counts */
+    const u32 *unit_tokens;    /* indices of query tokens */
+    const u32 *positions;      /* [T] a token sees keys at positions <= its own */
+    const u32 *parts_at;       /* [T] where its parts begin; spans count from its first visible */
+    float *part_v;             /* [parts][heads][v_head_dim] */
+    float *part_ms;            /* [parts][heads][2] max and sum */
+    const float *sinks;        /* [heads] or NULL */
+    u16 *out;                  /* [T][out_ld] bf16, heads * v_head_dim numbers */
+    u32 heads, kv_heads, head_dim, v_head_dim, slots_ld, out_ld, window; /* window 0: all */
+    float scale, cap;          /* cap 0: none; else cap * tanh(s / cap) */
+    u32 pad;
+} attention_args;
+
+/* Merges parts of tokens [0, tokens) whose parts_at is not ~0 (those were direct). */
+typedef struct attention_merge_args {
+    const float *part_v, *part_ms;
+    const u32 *positions, *parts_at;
+    const float *sinks;
+    u16 *out;
+    u32 tokens, heads, v_head_dim, out_ld, window, pad;
+} attention_merge_args;
+
+/* gemm_few.cu, gemm_many.cu */
+enum gemm_epilogue {
+    GEMM_F32,   /* out f32 [parts][tokens][n_out], ld_out numbers a row */
+    GEMM_SWIGLU /* rows of W in groups of 16: 8 of gate, 8 of up; out bf16 [tokens][ld_out] of
+                 * gate * sigmoid(gate) * up; splits must be 1 */
+};
+typedef struct gemm_args {
+    const u16 *w;
+    const u16 *x;      /* [tokens][k] */
+    void *out;
+    u32 n, n_out, k;   /* n padded; n_out numbers are written */
+    u32 tokens, splits, ld_out, epilogue, pad;
+} gemm_args;
+
+/* glu.cu, where it is no epilogue: act[t] = swiglu(sum of parts y[.][t]), gate then up */
+typedef struct glu_args {
+    const float *y; /* [parts][tokens][ldy] */
+    u16 *out;       /* [tokens][ld] zeros from dim to ld */
+    u32 tokens, dim, ld, ldy, parts, pad;
+} glu_args;
+
+/* sample.cu: see sampler.h; one cluster of blocks or one block a row */
+typedef struct sample_row {
+    float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    i32 top_k;            /* <= 0: off */
+    u32 logits_row;       /* ~0: no token is to be chosen */
+    u64 seed;
+    u32 position;
+    u32 num_output;       /* ids in `output`, which begin at output_at */
+    u32 output_at;
+    u32 num_bias, bias_at;/* ids and values */
+    u32 num_end_ids, end_ids_at; /* held back */
+    u32 mask_at;          /* words in `masks`; ~0: every token */
+} sample_row;
+typedef struct sample_args {
+    float *logits;        /* [rows][ld]; changed in place only in `work` */
+    float *work;          /* [rows][ld] */
+    const sample_row *rows;
+    const i32 *ids;       /* outputs, bias ids, end ids */
+    const float *bias;
+    const u32 *masks;
+    i32 *tokens;          /* [num_rows] */
+    u32 num_rows, vocab, ld, pad;
+} sample_args;
+
+#endif
