@@ -212,13 +212,11 @@ INLINE void wait_previous(void)
 }
 
 #else
-#include "emulator.h" /* tests/cuda */
+#include "dialect_emulated.h" /* tests/cuda */
 #endif
 
-INLINE float shuffle_xor(float v, u32 mask)
-{
-    return bits_float(shuffle_xor_u32(float_bits(v), mask));
-}
+/* A macro, so that the emulator names the line that uses it. */
+#define shuffle_xor(v, mask) bits_float(shuffle_xor_u32(float_bits(v), mask))
 INLINE float bf16_float(u32 bits) /* the lower half of `bits` */
 {
     return bits_float(bits << 16);

@@ -1,0 +1,129 @@
+/* dialect_emulated.h - the dialect of kernels as C, over fibers: emulator.h. */
+#ifndef TESTS_CUDA_DIALECT_EMULATED_H
+#define TESTS_CUDA_DIALECT_EMULATED_H
+
+#include "emulator.h"
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline
+
+#ifdef HOPPER
+#define EMULATED_NAME(name) "sm90:" #name
+#else
+#define EMULATED_NAME(name) #name
+#endif
+
+/* ASan guards variables that are in no section of their own; without it, theirs can be filled. */
+#ifdef __SANITIZE_ADDRESS__
+#define SHARED                static __attribute__((aligned(16)))
+#define EMULATED_SHARED_BEGIN NULL
+#define EMULATED_SHARED_END   NULL
+#else
+#define SHARED                static __attribute__((aligned(16), section("emulated_shared")))
+extern char __start_emulated_shared[] __attribute__((weak, visibility("hidden")));
+extern char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")));
+#define EMULATED_SHARED_BEGIN __start_emulated_shared
+#define EMULATED_SHARED_END   __stop_emulated_shared
+#endif
+
+#define KERNEL(kernel_name, most_threads, args_type)                                               \
+    static void kernel_name(const args_type a);                                                    \
+    static void kernel_name##_entry(const void *args)                                              \
+    {                                                                                              \
+        kernel_name(*(const args_type *)args);                                                     \
+    }                                                                                              \
+    __attribute__((constructor)) static void kernel_name##_register(void)                          \
+    {                                                                                              \
+        static emulated_kernel kernel = {.name = EMULATED_NAME(kernel_name),                       \
+                                         .entry = kernel_name##_entry,                             \
+                                         .threads = most_threads,                                  \
+                                         .args_bytes = sizeof(args_type)};                         \
+        kernel.shared_begin = EMULATED_SHARED_BEGIN;                                               \
+        kernel.shared_end = EMULATED_SHARED_END;                                                   \
+        emulator_register(&kernel);                                                                \
+    }                                                                                              \
+    static void kernel_name(const args_type a)
+
+/* Where the running thread is. */
+extern uint32_t emulated_thread, emulated_block[3], emulated_grid[3];
+extern void *emulated_dynamic_shared;
+
+#define THREAD_X                   emulated_thread
+#define BLOCK_X                    emulated_block[0]
+#define BLOCK_Y                    emulated_block[1]
+#define BLOCK_Z                    emulated_block[2]
+#define GRID_X                     emulated_grid[0]
+#define GRID_Y                     emulated_grid[1]
+#define LANE                       (THREAD_X & 31)
+#define WARP                       (THREAD_X >> 5)
+#define SHARED_DYNAMIC(type, name) type *name = (type *)emulated_dynamic_shared
+#define UNROLL
+#define FMA(x, y, z) fmaf(x, y, z)
+
+#define EMULATED_TEXT_(x) #x
+#define EMULATED_TEXT(x)  EMULATED_TEXT_(x)
+#define EMULATED_HERE     __FILE__ ":" EMULATED_TEXT(__LINE__)
+
+/* Waits of a thread; `where` names the line for a person. */
+void emulated_sync_block(const char *where);
+void emulated_sync_warp(const char *where);
+u32 emulated_shuffle(u32 v, u32 lane, const char *where);
+u32 emulated_ballot(int predicate, const char *where);
+void emulated_load_matrix4(u32 r[4], const void *row, int transposed, const char *where);
+void emulated_mma_bf16(float d[4], const u32 a[4], const u32 b[2], const char *where);
+void emulated_mma_i8(i32 d[4], const u32 a[4], const u32 b[2], const char *where);
+void emulated_load16(u32 to[4], const void *from, const char *where);
+void emulated_copy16_async(void *shared, const void *global, const char *where);
+void emulated_copy_commit(const char *where);
+void emulated_copy_wait(u32 groups);
+void emulated_wait_previous(void);
+
+#define SYNC_BLOCK()                    emulated_sync_block(EMULATED_HERE)
+#define sync_warp()                     emulated_sync_warp(EMULATED_HERE)
+#define shuffle_u32(v, lane)            emulated_shuffle(v, lane, EMULATED_HERE)
+#define shuffle_xor_u32(v, mask)        emulated_shuffle(v, LANE ^ (mask), EMULATED_HERE)
+#define ballot(predicate)               emulated_ballot((predicate) != 0, EMULATED_HERE)
+#define load_matrix4(r, row)            emulated_load_matrix4(r, row, 0, EMULATED_HERE)
+#define load_matrix4_transposed(r, row) emulated_load_matrix4(r, row, 1, EMULATED_HERE)
+#define mma_bf16(d, a, b)               emulated_mma_bf16(d, a, b, EMULATED_HERE)
+#define mma_i8(d, a, b)                 emulated_mma_i8(d, a, b, EMULATED_HERE)
+#define load16(to, from)                emulated_load16(to, from, EMULATED_HERE)
+#define copy16_async(shared, global)    emulated_copy16_async(shared, global, EMULATED_HERE)
+#define copy_commit()                   emulated_copy_commit(EMULATED_HERE)
+#define COPY_WAIT(groups)               emulated_copy_wait(groups)
+
+INLINE float bits_float(u32 u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+INLINE u32 float_bits(float f)
+{
+    u32 u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+INLINE float divide(float x, float y)
+{
+    return x / y;
+}
+INLINE float square_root(float x)
+{
+    return sqrtf(x);
+}
+INLINE u32 atomic_add_u32(u32 *to, u32 v) /* blocks run one after another */
+{
+    u32 was = *to;
+    *to += v;
+    return was;
+}
+INLINE void fence_device(void) {}
+INLINE void launch_next(void) {}
+INLINE void wait_previous(void)
+{
+    emulated_wait_previous();
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* emulator.h - runs CUDA kernels without a GPU: each CUDA thread is a fiber of one CPU thread.
+ *
+ * A kernel written in src/device/kernels/dialect.h and compiled as C registers itself by name. The
+ * blocks of a launch run one after another. A thread of a block runs until it waits for others (a
+ * barrier, a shuffle, a matrix instruction); which one runs next is what hardware leaves open, and
+ * a launch chooses it by `order`, so that a forgotten barrier shows as other results:
+ *
+ *     0       the lowest warp runs until it can not, then the next; lanes ascending
+ *     1       the same, from the highest to the lowest
+ *     else    at random, by this seed; a warp is changed at every meeting of its lanes
+ *
+ * Shared memory is 0xa5 when a block begins, and where a copy goes on until it is waited for. What
+ * a GPU would answer with an error or leave undefined ends the launch with words: lanes that meet
+ * at different instructions, barriers that not all threads reach, misaligned addresses.
+ *
+ * What the emulator does not see: races between blocks, missing fences, bank conflicts. NaNs have
+ * the CPU's bits, except those that matrix instructions make. Blocks that wait for one another
+ * hang.
+ *
+ * Memory outside arrays is found by the sanitizers, with which kernels are compiled as all tests.
+ */
+#ifndef TESTS_CUDA_EMULATOR_H
+#define TESTS_CUDA_EMULATOR_H
+
+#include "tensor_core.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* A kernel, as the KERNEL macro registers it. The sm_90a form of NAME is called "sm90:NAME". */
+typedef struct emulated_kernel {
+    const char *name;
+    void (*entry)(const void *args);
+    uint32_t threads; /* at most */
+    size_t args_bytes;
+    char *shared_begin, *shared_end; /* static shared memory; both NULL under ASan */
+    struct emulated_kernel *next;
+} emulated_kernel;
+
+void emulator_register(emulated_kernel *kernel);
+const emulated_kernel *emulator_find(const char *name); /* NULL: there is none */
+
+typedef struct emulation {
+    const char *kernel;
+    uint32_t grid[3], threads, shared_bytes;
+    const void *args;
+    uint64_t order;
+    tensor_core_model model;
+} emulation;
+
+/* Runs a launch to its end. NULL, or what went wrong: valid until the next call of this thread. */
+const char *emulate(const emulation *launch);
+
+/* How many threads of the last launch called wait_previous. */
+uint64_t emulator_waits_for_previous(void);
+
+#endif

@@ -1,0 +1,279 @@
+/* The emulator of CUDA kernels: what it computes is what hardware does, and what a kernel forgot
+ * shows. */
+#include "../test.h"
+#include "device/kernels/dialect.h"
+
+#include <math.h>
+
+/* ---- kernels of this test ---- */
+
+typedef struct toy_args {
+    const u32 *from;
+    u32 *to;
+    u32 variant;
+} toy_args;
+
+enum { WHOLE, NO_BARRIER };
+
+/* to = from, reversed inside each block of 256 */
+KERNEL(toy_reverse, 256, toy_args)
+{
+    SHARED u32 numbers[256];
+    u32 first = BLOCK_X * 256;
+    numbers[THREAD_X] = a.from[first + THREAD_X];
+    if (a.variant != NO_BARRIER) SYNC_BLOCK();
+    a.to[first + THREAD_X] = numbers[255 - THREAD_X];
+}
+
+/* to[lane] = what lanes say to each other, in `variant` ways, some of which are wrong */
+enum { TALK, ONE_LANE_LEAVES, LINES_DIFFER, HALF_AT_A_BARRIER, OTHER_BARRIER, MISALIGNED };
+
+KERNEL(toy_talk, 64, toy_args)
+{
+    u32 v = a.from[THREAD_X];
+    if (a.variant == ONE_LANE_LEAVES && THREAD_X == 37) return;
+    if (a.variant == LINES_DIFFER && THREAD_X == 37)
+        v = shuffle_u32(v, 3);
+    else
+        v = shuffle_u32(v, 31 - LANE);
+    if (a.variant == HALF_AT_A_BARRIER && LANE < 16) SYNC_BLOCK();
+    v += shuffle_xor_u32(v, 1);
+    v ^= ballot(v & 1);
+    if (a.variant == OTHER_BARRIER && WARP)
+        SYNC_BLOCK();
+    else
+        SYNC_BLOCK();
+    if (a.variant == MISALIGNED) {
+        SHARED u32 words[8];
+        copy16_async(words + 1, a.from);
+    }
+    a.to[THREAD_X] = v;
+}
+
+/* A product of one warp: d [16][8] f32 = a [16][k] bf16 by b [8][k] bf16, k in steps of 16 by
+ * copies one step ahead. Wrong: computes before its copies have landed. */
+typedef struct toy_product_args {
+    const u16 *x, *y;
+    float *d;
+    u32 k, too_early;
+} toy_product_args;
+
+KERNEL(toy_product, 32, toy_product_args)
+{
+    SHARED_DYNAMIC(u16, stages); /* [2][24][16]: 16 rows of x, 8 of y */
+    float d[4] = {0, 0, 0, 0};
+    u32 row = LANE / 2, column = LANE % 2 * 8, steps = a.k / 16;
+    for (u32 i = 0; i <= steps; i++) {
+        if (i < steps) {
+            u16 *stage = stages + i % 2 * 24 * 16;
+            copy16_async(stage + row * 16 + column, a.x + row * a.k + i * 16 + column);
+            if (LANE < 16)
+                copy16_async(stage + (16 + row) * 16 + column, a.y + row * a.k + i * 16 + column);
+        }
+        copy_commit();
+        if (i == 0) continue;
+        if (!a.too_early) COPY_WAIT(1);
+        sync_warp();
+        const u16 *stage = stages + (i - 1) % 2 * 24 * 16;
+        u32 left[4], right[4];
+        load_matrix4(left, stage + (LANE % 16) * 16 + LANE / 16 * 8);
+        load_matrix4(right, stage + (16 + LANE % 8) * 16 + LANE / 8 % 2 * 8);
+        mma_bf16(d, left, right);
+        sync_warp();
+    }
+    u32 m = LANE / 4, n = LANE % 4 * 2;
+    for (u32 i = 0; i < 4; i++)
+        a.d[(m + i / 2 * 8) * 8 + n + i % 2] = d[i];
+}
+
+static const char *run(const char *kernel, u32 blocks, u32 threads, u32 shared, const void *args,
+                       u64 order)
+{
+    emulation launch = {.kernel = kernel,
+                        .grid = {blocks, 1, 1},
+                        .threads = threads,
+                        .shared_bytes = shared,
+                        .args = args,
+                        .order = order};
+    return emulate(&launch);
+}
+
+static const u64 orders[] = {0, 1, 7, 12345};
+
+TEST(schedules_give_one_result_and_a_forgotten_barrier_another)
+{
+    u32 from[1024], to[4][1024];
+    for (u32 i = 0; i < 1024; i++)
+        from[i] = i * 2654435761u;
+    for (int variant = WHOLE; variant <= NO_BARRIER; variant++) {
+        int wrong = 0;
+        for (int i = 0; i < 4; i++) {
+            toy_args args = {from, to[i], (u32)variant};
+            CHECK(!run("toy_reverse", 4, 256, 0, &args, orders[i]));
+            for (u32 j = 0; j < 1024; j++)
+                wrong += to[i][j] != from[j / 256 * 256 + 255 - j % 256];
+        }
+        CHECKF((wrong != 0) == (variant == NO_BARRIER), "variant %d: %d wrong", variant, wrong);
+    }
+}
+
+TEST(lanes_talk_and_what_they_may_not_do_is_told_with_lines)
+{
+    static const char *const complaints[] = {
+        NULL,
+        "warp 1: lane 5 has ended, lane 0 waits in a shuffle at ",
+        "warp 1: its lanes diverge: 0 waits in a shuffle at ",
+        "deadlock: thread 0 waits in SYNC_BLOCK at ",
+        "barrier divergence: thread 0 waits in",
+        "a copy of 16 bytes is not aligned at "};
+    u32 from[64], to[64];
+    for (u32 i = 0; i < 64; i++)
+        from[i] = i * 77;
+    for (u32 variant = TALK; variant <= MISALIGNED; variant++)
+        for (int i = 0; i < 4; i++) {
+            toy_args args = {from, to, variant};
+            const char *wrong = run("toy_talk", 1, 64, 0, &args, orders[i]);
+            const char *wanted = complaints[variant];
+            CHECKF(wanted ? wrong && strstr(wrong, wanted) && strstr(wrong, ".c:") : !wrong,
+                   "variant %u, order %d: %s", variant, i, wrong ? wrong : "no complaint");
+        }
+    toy_args args = {from, to, TALK};
+    CHECK(!run("toy_talk", 1, 64, 0, &args, 3));
+    u32 sums[64];
+    for (u32 i = 0; i < 64; i++)
+        sums[i] = from[i / 32 * 32 + 31 - i % 32] + from[i / 32 * 32 + 31 - (i % 32 ^ 1)];
+    for (u32 i = 0; i < 64; i++) {
+        u32 votes = 0;
+        for (u32 lane = 0; lane < 32; lane++)
+            votes |= (sums[i / 32 * 32 + lane] & 1) << lane;
+        CHECK(to[i] == (sums[i] ^ votes));
+    }
+}
+
+TEST(a_launch_that_no_gpu_would_take_is_refused)
+{
+    toy_args args = {0};
+    CHECK(strstr(run("no_such_kernel", 1, 32, 0, &args, 0), "there is no kernel no_such_kernel"));
+    CHECK(strstr(run("toy_talk", 1, 96, 0, &args, 0), "96 threads a block"));
+    CHECK(strstr(run("toy_talk", 0, 32, 0, &args, 0), "no grid is 0 x 1 x 1"));
+    CHECK(strstr(run("toy_talk", 1, 32, 228 << 10, &args, 0), "bytes of shared memory"));
+}
+
+TEST(a_product_is_its_chain_and_copies_land_when_they_are_waited_for)
+{
+    enum { K = 64 };
+    u16 x[16][K] __attribute__((aligned(16))), y[8][K] __attribute__((aligned(16)));
+    uint64_t state = test_told_seed();
+    for (int k = 0; k < K; k++) {
+        for (int m = 0; m < 16; m++)
+            x[m][k] =
+                (u16)(0x3f80 + test_random(&state) % 256 - (test_random(&state) & 1) * 0x8000);
+        for (int n = 0; n < 8; n++)
+            y[n][k] = (u16)(0x3f80 + test_random(&state) % 256);
+    }
+    float wanted[16][8] = {{0}}, got[16][8];
+    for (int k = 0; k < K; k += 16) {
+        u16 left[16][16], right[8][16];
+        for (int i = 0; i < 16; i++)
+            memcpy(left[i], &x[i][k], 32);
+        for (int i = 0; i < 8; i++)
+            memcpy(right[i], &y[i][k], 32);
+        tensor_core_bf16(TENSOR_CORE_SM90, wanted, left, right);
+    }
+    for (u32 too_early = 0; too_early < 2; too_early++)
+        for (int i = 0; i < 4; i++) {
+            toy_product_args args = {x[0], y[0], got[0], K, too_early};
+            CHECK(!run("toy_product", 1, 32, 2 * 24 * 16 * 2, &args, orders[i]));
+            CHECK((memcmp(got, wanted, sizeof got) != 0) == too_early);
+        }
+}
+
+/* ---- the sums of matrix instructions ---- */
+
+/* The definition in tensor_core.h, in doubles, which hold each of its steps exactly. */
+static int exponent_of(float x)
+{
+    return fabsf(x) < 0x1p-126f ? -126 : ilogbf(x);
+}
+
+static float fused_sum(float c, const float *x, const float *y, int terms, int bits)
+{
+    double special = c;
+    for (int k = 0; k < terms; k++)
+        special += (double)x[k] * y[k];
+    if (!isfinite(special)) return (float)special;
+    int most = exponent_of(c);
+    for (int k = 0; k < terms; k++) {
+        int e = exponent_of(x[k]) + exponent_of(y[k]);
+        if (x[k] * (double)y[k] != 0 && e > most) most = e;
+    }
+    double sum = trunc(ldexp(c, bits - most));
+    for (int k = 0; k < terms; k++)
+        sum += trunc(ldexp((double)x[k] * y[k], bits - most));
+    sum = ldexp(sum, most - bits);
+    if (sum == 0) return 0;
+    int ulp = (fabs(sum) < 0x1p-126 ? -126 : ilogb(sum)) - 23;
+    return (float)ldexp(trunc(ldexp(sum, -ulp)), ulp);
+}
+
+/* Numbers of one kind: near one another, far apart, denormal, cancelling, special. */
+static u16 random_bf16(uint64_t *state, int kind)
+{
+    u32 r = (u32)test_random(state), sign = r & 0x8000, fraction = r & 0x7f;
+    if (r >> 28 == 0) return (u16)sign;
+    switch (kind) {
+    case 0: return (u16)(sign | (120 + (r >> 16) % 12) << 7 | fraction);
+    case 1: return (u16)(sign | (1 + (r >> 16) % 254) << 7 | fraction);
+    case 2: return (u16)(sign | ((r >> 16) % 70) << 7 | fraction);
+    case 3: return (u16)(sign | (127 << 7) | (fraction & 1));
+    default:
+        return (u16)(sign | ((r >> 16) % 8 ? 254u - (r >> 20) % 2 : 255u) << 7 |
+                     ((r >> 24) % 4 ? 0 : fraction));
+    }
+}
+
+TEST(matrix_sums_are_as_defined)
+{
+    uint64_t state = test_told_seed();
+    uint64_t rounds = test_scale(400, 20000);
+    for (uint64_t round = 0; round < rounds; round++) {
+        int kind = (int)(round % 5);
+        u16 a[16][16], b[8][16];
+        float c[16][8], got[16][8];
+        for (int k = 0; k < 16; k++) {
+            for (int m = 0; m < 16; m++)
+                a[m][k] = random_bf16(&state, kind);
+            for (int n = 0; n < 8; n++)
+                b[n][k] = random_bf16(&state, kind);
+        }
+        for (int m = 0; m < 16; m++)
+            for (int n = 0; n < 8; n++) {
+                u32 bits = (u32)random_bf16(&state, kind) << 16 | (test_random(&state) & 0xffff);
+                c[m][n] = bits_float(bits);
+                if (kind == 3) c[m][n] = -bf16_float(a[m][0]) * bf16_float(b[n][0]);
+            }
+        for (int model = TENSOR_CORE_SM90; model <= TENSOR_CORE_SM80; model++) {
+            memcpy(got, c, sizeof got);
+            tensor_core_bf16((tensor_core_model)model, got, a, b);
+            for (int m = 0; m < 16; m++)
+                for (int n = 0; n < 8; n++) {
+                    float x[16], y[16], wanted = c[m][n];
+                    for (int k = 0; k < 16; k++) {
+                        x[k] = bf16_float(a[m][k]);
+                        y[k] = bf16_float(b[n][k]);
+                    }
+                    if (model == TENSOR_CORE_SM90) {
+                        wanted = fused_sum(wanted, x, y, 16, 25);
+                    } else {
+                        wanted = fused_sum(wanted, x, y, 8, 24);
+                        wanted = fused_sum(wanted, x + 8, y + 8, 8, 24);
+                    }
+                    u32 bits = isnan(wanted) ? 0x7fffffff : float_bits(wanted);
+                    CHECKF(float_bits(got[m][n]) == bits, "model %d, kind %d: %a, wanted %a", model,
+                           kind, (double)got[m][n], (double)wanted);
+                }
+        }
+    }
+}
+
+TEST_MAIN()
