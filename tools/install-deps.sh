@@ -15,7 +15,7 @@ build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev li
        libcmocka-dev python3"
 case "${1:-build}" in
 build) packages="$build" ;;
-test)  packages="$build g++ openssl python3-numpy redis-server python3-jinja2 python3-jsonschema nginx-light haproxy" ;;
+test)  packages="$build g++ clang-14 openssl python3-numpy redis-server python3-jinja2 python3-jsonschema nginx-light haproxy" ;;
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools" ;;

@@ -74,7 +74,7 @@ void emulated_load_matrix4(u32 r[4], const void *row, int transposed, const char
 void emulated_mma_bf16(float d[4], const u32 a[4], const u32 b[2], const char *where);
 void emulated_mma_i8(i32 d[4], const u32 a[4], const u32 b[2], const char *where);
 void emulated_load16(u32 to[4], const void *from, const char *where);
-void emulated_copy16_async(void *shared, const void *global, const char *where);
+void emulated_copy16_async(void *shared, const void *global, int yes, const char *where);
 void emulated_copy_commit(const char *where);
 void emulated_copy_wait(u32 groups);
 void emulated_wait_previous(void);
@@ -89,9 +89,11 @@ void emulated_wait_previous(void);
 #define mma_bf16(d, a, b)               emulated_mma_bf16(d, a, b, EMULATED_HERE)
 #define mma_i8(d, a, b)                 emulated_mma_i8(d, a, b, EMULATED_HERE)
 #define load16(to, from)                emulated_load16(to, from, EMULATED_HERE)
-#define copy16_async(shared, global)    emulated_copy16_async(shared, global, EMULATED_HERE)
-#define copy_commit()                   emulated_copy_commit(EMULATED_HERE)
-#define COPY_WAIT(groups)               emulated_copy_wait(groups)
+#define copy16_async(shared, global)    emulated_copy16_async(shared, global, 1, EMULATED_HERE)
+#define copy16_async_if(shared, global, yes)                                                       \
+    emulated_copy16_async(shared, global, yes, EMULATED_HERE)
+#define copy_commit()     emulated_copy_commit(EMULATED_HERE)
+#define COPY_WAIT(groups) emulated_copy_wait(groups)
 
 INLINE float bits_float(u32 u)
 {
@@ -104,6 +106,11 @@ INLINE u32 float_bits(float f)
     u32 u;
     memcpy(&u, &f, 4);
     return u;
+}
+#define pack_bf16_numbers(low, high) pack_bf16(low, high)
+INLINE float larger(float x, float y)
+{
+    return fmaxf(x, y);
 }
 INLINE float divide(float x, float y)
 {

@@ -350,8 +350,10 @@ void emulated_load16(u32 to[4], const void *from, const char *where)
     memcpy(to, from, 16);
 }
 
-void emulated_copy16_async(void *shared, const void *global, const char *where)
+void emulated_copy16_async(void *shared, const void *global, int yes, const char *where)
 {
+    static const u32 zeros[4] __attribute__((aligned(16)));
+    if (!yes) global = zeros;
     fiber *f = &s->fibers[THREAD_X];
     if (!aligned16(shared) || !aligned16(global))
         give_up(where, "a copy of 16 bytes is not aligned");

@@ -99,7 +99,8 @@ multiply(float d[16][8], const uint16_t a[16][16], const uint16_t b[8][16], int 
             memcpy(&c, d[m], sizeof c);
             columns field = c >> 23 & 255, normal = field > 0; /* -1 where true */
             columns c_significand = (c & 0x7fffff) | (normal & 0x800000);
-            columns c_exponent = field - 126 + normal;
+            columns zero = c_significand == 0;
+            columns c_exponent = ((field - 126 + normal) & ~zero) | (zero & NO_EXPONENT);
             columns most = c_exponent;
             for (int k = first; k < first + terms; k++) {
                 columns exponent = b_exponent[k] + row[k].exponent, more = exponent > most;

@@ -7,9 +7,11 @@
  *
  * sm_80 takes 8 products at a time and keeps 24 places, sm_90 takes 16 and keeps 25 (mma.sync and
  * wgmma alike). The exponent of a product is the sum of its factors', so it may be 1 short of the
- * product's own; products that are zero have none. A sum beyond f32 is infinite, NaN is 0x7fffffff.
+ * product's own; that of a denormal number is -126, and what is zero has none. A sum beyond f32 is
+ * infinite, NaN is 0x7fffffff.
  *
- * Measured on hardware and published as MMA-Sim (arXiv 2511.10909). */
+ * Published, with how it was measured, as MMA-Sim (arXiv 2511.10909); an H100 gave the same bits as
+ * this for mma.sync and wgmma, sm_80 was not tried. */
 #ifndef TESTS_CUDA_TENSOR_CORE_H
 #define TESTS_CUDA_TENSOR_CORE_H
 

@@ -202,7 +202,7 @@ static float fused_sum(float c, const float *x, const float *y, int terms, int b
     for (int k = 0; k < terms; k++)
         special += (double)x[k] * y[k];
     if (!isfinite(special)) return (float)special;
-    int most = exponent_of(c);
+    int most = c != 0 ? exponent_of(c) : -300;
     for (int k = 0; k < terms; k++) {
         int e = exponent_of(x[k]) + exponent_of(y[k]);
         if (x[k] * (double)y[k] != 0 && e > most) most = e;
