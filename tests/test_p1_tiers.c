@@ -365,7 +365,7 @@ enum { SLOW = 0 };
 
 static uint32_t num_histories(void)
 {
-    return SLOW ? 4 : (uint32_t)test_scale(24, 600);
+    return SLOW ? 2 : (uint32_t)test_scale(16, 600);
 }
 
 /* One for the whole run: which cells it has follows from it. */
