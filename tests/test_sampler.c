@@ -4,6 +4,8 @@
 #include "test.h"
 
 #include "base/base.h"
+#include "base/mix64.h"
+#include "model/ops.h"
 #include "model/sampler.h"
 
 #include <math.h>
@@ -177,6 +179,82 @@ TEST(filters_keep_what_a_sort_would_keep)
             if (order[i].p > 0.07 * count)
                 CHECKF(seen[order[i].id], "run %llu seed %llu: token %u of %u never drawn\n",
                        (unsigned long long)run, (unsigned long long)seed, order[i].id, count);
+    }
+}
+
+/* Every sum is exact, so the token is what a plain walk over the sorted vocabulary finds: with
+ * ties, numbers that are nothing beside the best, NaN, and more candidates than are put in order
+ * at once. */
+static rad_token naive_choice(const float *logits, uint32_t n, const sampling_params *p,
+                              uint32_t position, ranked *out)
+{
+    const model_ops *ops = model_ops_find(NULL);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!isnan(logits[i])) out[kept++] = (ranked){0, logits[i], i};
+    if (!kept) return -1;
+    qsort(out, kept, sizeof out[0], by_rank);
+    uint64_t total = 0, unit = 1;
+    while ((unit << 1) * (unsigned __int128)n < (uint64_t)1 << 63)
+        unit <<= 1;
+    const float max = out[0].logit;
+    for (uint32_t i = 0; i < kept; i++) {
+        float x = 0, weight;
+        if (out[i].logit != max) x = (out[i].logit - max) / p->temperature;
+        if (x < -40 || (p->min_p > 0 && i && x < logf(p->min_p))) out[i].logit = NAN; /* min_p */
+        ops->exps(&weight, &x, 1);
+        out[i].p = x < -40 ? 0 : floor((double)weight * (double)unit);
+    }
+    while (kept && isnan(out[kept - 1].logit) && out[kept - 1].p == 0)
+        kept--;
+    if (p->top_k > 0) kept = RAD_MIN(kept, (uint32_t)p->top_k);
+    for (uint32_t i = 0; i < kept; i++)
+        total += (uint64_t)out[i].p;
+    if (p->top_p < 1) {
+        const double share = (double)p->top_p * (double)(1 << 30); /* whole in these tests */
+        unsigned __int128 before = 0;
+        uint32_t k = 0;
+        for (; k < kept && before << 30 < (unsigned __int128)total * (uint64_t)share; k++)
+            before += (uint64_t)out[k].p;
+        kept = k;
+    }
+    while (isnan(out[kept - 1].logit))
+        kept--;
+    total = 0;
+    for (uint32_t i = 0; i < kept; i++)
+        total += (uint64_t)out[i].p;
+    uint64_t below = (uint64_t)((unsigned __int128)mix64(mix64(p->seed) + position) * total >> 64);
+    uint32_t at = 0;
+    for (; below >= (uint64_t)out[at].p; at++)
+        below -= (uint64_t)out[at].p;
+    return (rad_token)out[at].id;
+}
+
+TEST(the_draw_is_a_place_in_the_sorted_vocabulary)
+{
+    uint64_t seed = test_seed(), state = seed;
+    static float logits[MOST];
+    static ranked order[MOST];
+    for (uint64_t run = 0; run < test_scale(3000, 100000); run++) {
+        const uint32_t n = 1 + (uint32_t)(test_random(&state) % (run % 50 ? 70 : MOST));
+        const uint64_t kinds = 1 + test_random(&state) % (run % 3 ? 5 : 100000);
+        const float width = (float[]){1, 10, 100}[test_random(&state) % 3];
+        for (uint32_t i = 0; i < n; i++) {
+            logits[i] = (float)(test_random(&state) % kinds) / (float)kinds * width;
+            if (run % 7 == 0 && test_random(&state) % 9 == 0) logits[i] = NAN;
+            if (run % 11 == 0 && test_random(&state) % 9 == 0) logits[i] = -INFINITY;
+            if (run % 101 == 0 && test_random(&state) % 9 == 0) logits[i] = INFINITY;
+        }
+        sampling_params p = OFF;
+        p.seed = test_random(&state);
+        p.temperature = 0.01f + (float)(test_random(&state) % 1000) / 200.0f;
+        if (test_random(&state) % 2) p.top_k = 2 + (int32_t)(test_random(&state) % n);
+        if (test_random(&state) % 2) p.top_p = (float)(1 + test_random(&state) % 127) / 128.0f;
+        if (test_random(&state) % 2) p.min_p = (float)(1 + test_random(&state) % 99) / 100.0f;
+        const rad_token want = naive_choice(logits, n, &p, (uint32_t)run, order);
+        const rad_token got = sample(logits, n, p, (uint32_t)run);
+        CHECKF(got == want, "run %llu seed %llu: token %d, not %d\n", (unsigned long long)run,
+               (unsigned long long)seed, got, want);
     }
 }
 

@@ -12,13 +12,14 @@
  * A histogram over x (count and mass of each bucket) tells the bucket B in which the
  * prefix ends; what is before it is in, and only the few inside it are put in order,
  * by a quickselect that weighs the parts. Should all lie in one bucket, that is
- * still expected O(n). Weights are e^x; what lies below e^-40 of the best is left
- * out at once: a whole vocabulary of it weighs less than the resolution of the random
- * number.
+ * still expected O(n). The draw is a prefix too: the shortest that holds a random share
+ * of what was kept; its last token is the one.
  *
- * The draw walks what was kept. Its order is a function of the logits alone (also
- * the pivots are), and ops has one e^x for all machines, so the same logits, seed and
- * position give the same token everywhere. */
+ * Masses are whole numbers, e^x in units of 2^-bits with bits as many as 64 leave for the
+ * sum of a whole vocabulary (45 for 152k words), the rest cut off. So sums do not depend on
+ * their order, and whoever finds the prefixes otherwise (sorting, on a GPU) chooses the same
+ * token. ops has one e^x for all machines: the same logits, seed and position give the same
+ * token everywhere. What lies below e^-40 of the best is left out at once. */
 #include "model/sampler.h"
 
 #include "base/base.h"
@@ -27,7 +28,8 @@
 
 #include <math.h>
 
-enum { BUCKETS = 1024, BLOCK = 256, ARGMAX_BLOCK = 1024 };
+/* FEW: so many candidates are put in order without a histogram. */
+enum { BUCKETS = 1024, BLOCK = 256, ARGMAX_BLOCK = 1024, FEW = 2048 };
 static const float CUTOFF = -40.0f;
 
 /* Tokens that may be chosen, in no order. Both arrays lie in the caller's scratch. */
@@ -42,13 +44,21 @@ typedef struct candidates {
 typedef struct cut {
     uint32_t bucket;
     uint32_t max_count;
-    double mass;
+    uint64_t mass;
 } cut;
+
+static const uint32_t ANY_COUNT = UINT32_MAX;
+static const uint64_t ANY_MASS = UINT64_MAX;
+
+typedef struct histogram {
+    uint32_t count[BUCKETS];
+    uint64_t mass[BUCKETS];
+} histogram;
 
 typedef struct source { /* what x is computed from */
     const float *logits;
     uint32_t vocab_size;
-    float max, temperature;
+    float max, temperature, unit; /* unit: a mass is e^x times this */
     const model_ops *ops;
 } source;
 
@@ -86,31 +96,82 @@ static inline uint32_t bucket_of(float x)
     return (uint32_t)(x * ((BUCKETS - 1) / CUTOFF));
 }
 
+/* ---- masses ---- */
+
+/* A power of two: the sum over the vocabulary stays below 2^63. */
+static float mass_unit(uint32_t vocab_size)
+{
+    const uint32_t width = 32 - (uint32_t)__builtin_clz(vocab_size);
+    return (float)((uint64_t)1 << (63 - width));
+}
+
+static inline uint64_t mass_of_weight(const source *s, float weight)
+{
+    return (uint64_t)(int64_t)(weight * s->unit); /* exact but for the cut */
+}
+
+/* `share` (of 2^64) of a mass, rounded up. */
+static uint64_t share_of(uint64_t share, uint64_t mass)
+{
+    const unsigned __int128 product = (unsigned __int128)share * mass;
+    return (uint64_t)(product >> 64) + ((uint64_t)product != 0);
+}
+
+static uint64_t top_p_share(float top_p)
+{
+    return (uint64_t)((double)top_p * 0x1p64); /* top_p < 1 */
+}
+
 /* ---- where the prefix ends ---- */
 
-/* The bucket in which the first max_count tokens, or `share` of the mass, end. */
-static cut find_cut(const source *s, uint32_t max_count, double share)
+/* n <= BLOCK; x below the cutoff and NaN are left out. Masses only where they are wanted. */
+static void count_block(const source *s, const float *x, uint32_t n, bool masses, histogram *h)
 {
-    uint32_t count[BUCKETS] = {0};
-    double mass[BUCKETS] = {0}, total = 0;
-    float x[BLOCK], weight[BLOCK];
+    float weight[BLOCK];
+    if (masses) s->ops->exps(weight, x, n);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(x[i] >= CUTOFF)) continue;
+        uint32_t b = bucket_of(x[i]);
+        h->count[b]++;
+        if (masses) h->mass[b] += mass_of_weight(s, weight[i]);
+    }
+}
+
+static void count_all(const source *s, bool masses, histogram *h)
+{
+    float x[BLOCK];
+    memset(h, 0, sizeof *h);
     for (uint32_t first = 0; first < s->vocab_size; first += BLOCK) {
         uint32_t n = x_of(s, first, x);
-        if (share < 1) s->ops->exps(weight, x, n);
-        for (uint32_t i = 0; i < n; i++) {
-            if (!(x[i] >= CUTOFF)) continue;
-            uint32_t b = bucket_of(x[i]);
-            count[b]++;
-            if (share < 1) mass[b] += (double)weight[i];
-        }
+        count_block(s, x, n, masses, h);
     }
-    for (uint32_t b = 0; b < BUCKETS; b++)
-        total += mass[b];
+}
 
-    cut c = {.max_count = max_count, .mass = share < 1 ? share * total : INFINITY};
-    while (c.bucket < BUCKETS - 1 && c.max_count > count[c.bucket] && c.mass > mass[c.bucket]) {
-        c.max_count -= count[c.bucket];
-        c.mass -= mass[c.bucket++];
+static void count_candidates(const source *s, const candidates *c, histogram *h)
+{
+    memset(h, 0, sizeof *h);
+    for (uint32_t first = 0; first < c->count; first += BLOCK)
+        count_block(s, c->x + first, RAD_MIN((uint32_t)BLOCK, c->count - first), true, h);
+}
+
+static uint64_t total_mass(const histogram *h)
+{
+    uint64_t total = 0;
+    for (uint32_t b = 0; b < BUCKETS; b++)
+        total += h->mass[b];
+    return total;
+}
+
+/* The bucket in which the first max_count tokens, or the first that weigh `mass`, end. */
+static cut find_cut(const histogram *h, uint32_t max_count, uint64_t mass)
+{
+    cut c = {.max_count = max_count, .mass = mass};
+    for (uint32_t b = 0; b < BUCKETS - 1; b++) {
+        if (max_count != ANY_COUNT && c.max_count <= h->count[b]) break;
+        if (mass != ANY_MASS && c.mass <= h->mass[b]) break;
+        if (max_count != ANY_COUNT) c.max_count -= h->count[b];
+        if (mass != ANY_MASS) c.mass -= h->mass[b];
+        c.bucket++;
     }
     return c;
 }
@@ -152,24 +213,25 @@ static inline void swap(const candidates *c, uint32_t i, uint32_t j)
     c->x[j] = x, c->id[j] = id;
 }
 
-static double mass_of(const source *s, const candidates *c, uint32_t from, uint32_t to)
+static uint64_t mass_of(const source *s, const candidates *c, uint32_t from, uint32_t to)
 {
-    double mass = 0;
+    uint64_t mass = 0;
     float weight[BLOCK];
     for (uint32_t first = from; first < to; first += BLOCK) {
         uint32_t n = RAD_MIN((uint32_t)BLOCK, to - first);
         s->ops->exps(weight, c->x + first, n);
         for (uint32_t i = 0; i < n; i++)
-            mass += (double)weight[i];
+            mass += mass_of_weight(s, weight[i]);
     }
     return mass;
 }
 
 /* Moves the tokens that come first to the front of [lo, count) and forgets the others: the
- * fewest that are max_count or weigh `mass`. Expected O(count - lo); the pivot is drawn
- * by a hash, so that no arrangement of the logits is a bad one. */
+ * fewest that are max_count or weigh `mass`. The last of them in order stands last, if either was
+ * reached. Expected O(count - lo); the pivot is drawn by a hash, so that no arrangement of the
+ * logits is a bad one. */
 static void select_first(const source *s, candidates *c, uint32_t lo, uint32_t max_count,
-                         double mass)
+                         uint64_t mass)
 {
     uint32_t hi = c->count; /* [.., lo) is in, [hi, ..) is out */
     uint64_t end = (uint64_t)lo + max_count;
@@ -180,11 +242,12 @@ static void select_first(const source *s, candidates *c, uint32_t lo, uint32_t m
         for (uint32_t i = lo + 1; i < hi; i++)
             if (before(c, i, x, id)) swap(c, ++mid, i);
         swap(c, lo, mid);
-        double ahead = isinf(mass) ? 0 : mass_of(s, c, lo, mid);
+        uint64_t ahead = mass == ANY_MASS ? 0 : mass_of(s, c, lo, mid);
         if (mid >= end || ahead >= mass) {
             hi = mid; /* the pivot is past the end already */
         } else {
-            mass -= ahead + (isinf(mass) ? 0 : mass_of(s, c, mid, mid + 1));
+            if (mass != ANY_MASS) ahead += mass_of(s, c, mid, mid + 1);
+            if (mass != ANY_MASS) mass -= RAD_MIN(mass, ahead);
             lo = mid + 1;
         }
     }
@@ -204,25 +267,57 @@ static void keep_at_least(candidates *c, float least)
 
 /* ---- the draw ---- */
 
-/* [0, 1), 53 bits. */
-static double uniform(uint64_t seed, uint32_t position)
+/* A random number below `mass`, and one: what the prefix of the draw weighs at least. */
+static uint64_t drawn_mass(const sampling_params *p, uint32_t position, uint64_t mass)
 {
-    return (double)(mix64(mix64(seed) + position) >> 11) * 0x1p-53;
+    const uint64_t random = mix64(mix64(p->seed) + position);
+    return (uint64_t)((unsigned __int128)random * mass >> 64) + 1;
 }
 
-static rad_token draw(const source *s, const candidates *c, double u)
+static void keep_bucket(candidates *c, uint32_t bucket)
 {
-    double left = u * mass_of(s, c, 0, c->count);
-    float weight[BLOCK];
-    for (uint32_t first = 0; first < c->count; first += BLOCK) {
-        uint32_t n = RAD_MIN((uint32_t)BLOCK, c->count - first);
-        s->ops->exps(weight, c->x + first, n);
-        for (uint32_t i = 0; i < n; i++) {
-            left -= (double)weight[i];
-            if (left < 0) return (rad_token)c->id[first + i];
-        }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const bool in = bucket_of(c->x[i]) == bucket;
+        c->x[kept] = c->x[i];
+        c->id[kept] = c->id[i];
+        kept += in;
     }
-    return (rad_token)c->id[c->count - 1]; /* u close to 1 and a rounding */
+    c->count = kept;
+}
+
+/* Of what was kept: the last token of the prefix that the random share ends in. `of` is the
+ * candidates' histogram, NULL where it is not known. */
+static rad_token draw(const source *s, candidates *c, const histogram *of, const sampling_params *p,
+                      uint32_t position)
+{
+    histogram own;
+    uint64_t mass;
+    if (!of && c->count > FEW) {
+        count_candidates(s, c, &own);
+        of = &own;
+    }
+    if (of) {
+        const cut end = find_cut(of, ANY_COUNT, drawn_mass(p, position, total_mass(of)));
+        keep_bucket(c, end.bucket);
+        mass = end.mass;
+    } else {
+        mass = drawn_mass(p, position, mass_of(s, c, 0, c->count));
+    }
+    select_first(s, c, 0, ANY_COUNT, mass);
+    return (rad_token)c->id[c->count - 1];
+}
+
+/* Of the whole vocabulary: tokens of other buckets are never gathered. */
+static rad_token draw_of_all(const source *s, candidates *c, const sampling_params *p,
+                             uint32_t position)
+{
+    histogram h;
+    count_all(s, true, &h);
+    const cut end = find_cut(&h, ANY_COUNT, drawn_mass(p, position, total_mass(&h)));
+    gather(s, end.bucket, end.bucket + 1, CUTOFF, c);
+    select_first(s, c, 0, ANY_COUNT, end.mass);
+    return (rad_token)c->id[c->count - 1];
 }
 
 rad_token sampler_sample(const float *logits, uint32_t vocab_size, const sampling_params *params,
@@ -232,26 +327,33 @@ rad_token sampler_sample(const float *logits, uint32_t vocab_size, const samplin
     rad_token best = argmax(ops, logits, vocab_size);
     if (best < 0 || params->temperature < SAMPLER_GREEDY_BELOW || params->top_k == 1) return best;
 
-    const source s = {logits, vocab_size, logits[best], params->temperature, ops};
+    const source s = {logits, vocab_size, logits[best], params->temperature, mass_unit(vocab_size),
+                      ops};
     candidates c = {.x = scratch, .id = (uint32_t *)scratch + vocab_size};
     bool top_k = params->top_k > 0 && (uint32_t)params->top_k < vocab_size;
     bool top_p = params->top_p < 1;
     float least = params->min_p > 0 ? RAD_MAX(logf(params->min_p), CUTOFF) : CUTOFF;
-
-    if (top_k || top_p) {
-        /* top_p counts its share of what top_k left, so top_k goes first. */
-        cut end = find_cut(&s, top_k ? (uint32_t)params->top_k : UINT32_MAX,
-                           top_k ? 1 : (double)params->top_p);
-        gather(&s, 0, end.bucket, CUTOFF, &c);
-        uint32_t in = c.count;
-        gather(&s, end.bucket, end.bucket + 1, CUTOFF, &c);
-        select_first(&s, &c, in, end.max_count, end.mass);
-        if (top_k && top_p)
-            select_first(&s, &c, 0, UINT32_MAX,
-                         (double)params->top_p * mass_of(&s, &c, 0, c.count));
-        if (params->min_p > 0) keep_at_least(&c, least);
-    } else {
+    if (!top_k && !top_p) {
+        if (params->min_p <= 0) return draw_of_all(&s, &c, params, position);
         gather(&s, 0, BUCKETS, least, &c);
+        return draw(&s, &c, NULL, params, position);
     }
-    return draw(&s, &c, uniform(params->seed, position));
+    /* top_p counts its share of what top_k left, so top_k goes first. */
+    const uint64_t share = top_p ? top_p_share(params->top_p) : 0;
+    histogram h;
+    count_all(&s, !top_k, &h);
+    const cut end = top_k ? find_cut(&h, (uint32_t)params->top_k, ANY_MASS)
+                          : find_cut(&h, ANY_COUNT, share_of(share, total_mass(&h)));
+    gather(&s, 0, end.bucket, CUTOFF, &c);
+    uint32_t in = c.count;
+    gather(&s, end.bucket, end.bucket + 1, CUTOFF, &c);
+    select_first(&s, &c, in, end.max_count, end.mass);
+    if (!top_k) { /* what is left of the histogram */
+        h.mass[end.bucket] = mass_of(&s, &c, in, c.count);
+        memset(h.mass + end.bucket + 1, 0, (BUCKETS - 1 - end.bucket) * sizeof *h.mass);
+    }
+    if (top_k && top_p)
+        select_first(&s, &c, 0, ANY_COUNT, share_of(share, mass_of(&s, &c, 0, c.count)));
+    if (params->min_p > 0) keep_at_least(&c, least);
+    return draw(&s, &c, top_k || params->min_p > 0 ? NULL : &h, params, position);
 }
