@@ -19,7 +19,9 @@
 #ifndef CUDA_KERNELS_KERNEL_ARGS_H
 #define CUDA_KERNELS_KERNEL_ARGS_H
 
-#ifndef DEVICE_KERNELS_DIALECT_H /* the host */
+#if defined(__CUDA__) || defined(__CUDACC__)
+#include "device/kernels/dialect.h"
+#elif !defined(DEVICE_KERNELS_DIALECT_H) /* the host */
 #include <stdint.h>
 typedef uint8_t u8;
 typedef int8_t i8;
@@ -27,11 +29,12 @@ typedef uint16_t u16;
 typedef uint32_t u32;
 typedef int32_t i32;
 typedef unsigned long long u64;
+#define INLINE static inline
 #endif
 
 /* Ranges of k of a matrix [n][k], both padded: enough chains for a GPU's multiprocessors when
  * tokens are few, and none shorter than 256. */
-static inline u32 cuda_splits(u32 n, u32 k)
+INLINE u32 cuda_splits(u32 n, u32 k)
 {
     u32 splits = 1;
     while (splits < 8 && (n / 16) * splits < 256 && k % (splits * 2 * 64) == 0 &&
@@ -40,40 +43,58 @@ static inline u32 cuda_splits(u32 n, u32 k)
     return splits;
 }
 
-/* embed.cu */
-typedef struct embed_args {      /* x[t] = scale * table[ids[t]] */
+/* embed.cu: x[t] = scale * table[ids[t]]. Grid (tokens), EMBED_THREADS. */
+enum { EMBED_THREADS = 128 };
+typedef struct embed_args {
     const void *table;           /* [vocab][ld] bf16, or f32 where is_f32 */
     const i32 *ids;              /* [tokens] */
     float *x;                    /* [tokens][dim] */
-    u32 tokens, dim, ld, is_f32; /* ld: numbers of a row of the table */
+    u32 tokens, dim, ld, is_f32; /* ld: numbers of a row of the table, at least dim */
     float scale;
     u32 pad;
 } embed_args;
 
-/* norm.cu: one block a row. Row r of the output is of token rows[r] (NULL: r).
- *     sum  = x[t] + scale * (((y[0][t] + bias) + y[1][t]) + ...)        parts 0: x[t]
+/* norm.cu: one block a row: grid (count), add_norm_threads(dim). Row r of the output is of token
+ * rows[r] (NULL: r).
+ *     sum  = x[t] + scale * (((y[0][t] + y[1][t]) + ...) + bias)        parts 0: x[t]
  *     x[t] = sum                                                         where store
- *     out[r] = sum / sqrt(mean(sum^2) + eps) * weight      as bf16, zeros from dim to ld */
+ *     out[r] = sum * (1 / sqrt(mean(sum^2) + eps)) * weight, as bf16; zeros from dim to ld
+ * Kernel add_norm up to ADD_NORM_DIM, add_norm_wide up to ADD_NORM_WIDE_DIM. `rows`, weight and
+ * bias are read before what the kernels in front wrote. */
+enum { ADD_NORM_THREADS = 512, ADD_NORM_DIM = 4096, ADD_NORM_WIDE_DIM = 16384 };
+INLINE u32 add_norm_threads(u32 dim)
+{
+    return dim <= 1024 ? 256 : ADD_NORM_THREADS;
+}
 typedef struct add_norm_args {
-    float *x;           /* [T][dim] */
-    const float *y;     /* [parts][T][ldy], T = y_tokens */
-    const float *bias;  /* [dim] or NULL */
-    const float *weight;/* [dim] */
-    const u32 *rows;    /* [count] or NULL */
-    u16 *out;           /* [count][ld]; NULL: none is wanted */
-    float *out_f32;     /* [count][dim] the same before rounding, or NULL */
+    float *x;            /* [T][dim] */
+    const float *y;      /* [parts][T][ldy], T = y_tokens; parts <= 8 */
+    const float *bias;   /* [dim] or NULL; read where parts > 0 */
+    const float *weight; /* [dim] */
+    const u32 *rows;     /* [count] or NULL */
+    u16 *out;            /* [count][ld]; NULL: none is wanted */
+    float *out_f32;      /* [count][dim] the same before rounding, or NULL */
     u32 count, dim, ld, ldy, parts, y_tokens, store, pad;
     float eps, scale;
 } add_norm_args;
 
-/* qkv.cu: what stands between the product of q, k and v and attention, one block a token and head.
- * q, k, v of token t: ((y[0][t] + bias) + y[1][t]) + ...; heads of q, then k, then v.
+/* qkv.cu: what stands between the product of q, k and v and attention, one warp a token and head:
+ * grid (tokens, qkv_blocks(heads + 2 * kv_heads)), QKV_THREADS. Kernel qkv for heads of k and v of
+ * up to QKV_HEAD_DIM numbers, qkv_wide up to QKV_WIDE_HEAD_DIM: the same bits.
+ * q, k, v of token t: ((y[0][t] + y[1][t]) + ...) + bias; heads of q, then k, then v.
  * Norm over a head (q_norm, k_norm [head_dim], or NULL), then rotation: pairs (i, i + rope_dim/2)
  * or, interleaved, (2i, 2i + 1) by rope[position][2i .. 2i+1] = cos, sin. Rounded to bf16;
- * q to [T][heads][head_dim]; k, v to the pool's slot of the token (bytes: slot * stride). */
+ * q to [T][heads][head_dim]; k, v to the pool's slot of the token (bytes: slot * stride).
+ * Positions, slots, bias and the rotations are read before what the kernels in front wrote, so no
+ * kernel of the same chain of dependent launches may write them. */
+enum { QKV_THREADS = 128, QKV_HEAD_DIM = 128, QKV_WIDE_HEAD_DIM = 256 };
+INLINE u32 qkv_blocks(u32 heads)
+{
+    return (heads + QKV_THREADS / 32 - 1) / (QKV_THREADS / 32);
+}
 typedef struct qkv_args {
-    const float *y;
-    const float *bias; /* [heads' q, k, v] or NULL */
+    const float *y;         /* [parts][T][ldy]; parts <= 8 */
+    const float *bias;      /* [heads' q, k, v] or NULL */
     const float *q_norm, *k_norm;
     const float *rope;      /* [context][rope_dim] pairs of cos and sin; NULL: does not rotate */
     const u32 *positions;   /* [tokens] */
@@ -147,11 +168,19 @@ typedef struct gemm_args {
     u32 tokens, splits, ld_out, epilogue, pad;
 } gemm_args;
 
-/* glu.cu, where it is no epilogue: act[t] = swiglu(sum of parts y[.][t]), gate then up */
+/* glu.cu, where it is no epilogue: act[t] = glu of ((y[0][t] + y[1][t]) + ...) + bias, gate then up,
+ * with the bits of glu.h. Grid (tokens, glu_blocks(ld)), GLU_THREADS. */
+enum { GLU_THREADS = 128 };
+enum glu_kind { GLU_SWIGLU, GLU_SWIGLU_CLAMPED, GLU_GEGLU };
+INLINE u32 glu_blocks(u32 ld)
+{
+    return (ld + 4 * GLU_THREADS - 1) / (4 * GLU_THREADS);
+}
 typedef struct glu_args {
-    const float *y; /* [parts][tokens][ldy] */
-    u16 *out;       /* [tokens][ld] zeros from dim to ld */
-    u32 tokens, dim, ld, ldy, parts, pad;
+    const float *y;    /* [parts][tokens][ldy]; parts <= 8 */
+    const float *bias; /* [2 * dim] or NULL */
+    u16 *out;          /* [tokens][ld] zeros from dim to ld */
+    u32 tokens, dim, ld, ldy, parts, kind;
 } glu_args;
 
 /* sample.cu: see sampler.h; one cluster of blocks or one block a row */

@@ -1,0 +1,122 @@
+/* norm.cu - what a product adds to a row, and the row's norm, rounded for the next product.
+ *
+ * One block a row. A thread has 4 neighbouring numbers in each round of 4 * threads; how many
+ * threads follows from dim alone (add_norm_threads). Order of the sum of squares:
+ *
+ *     round   s = s + ((a a + b b) + (c c + d d))      of its numbers a, b, c, d
+ *     warp    lanes 16 apart, then 8, 4, 2, 1
+ *     block   warps 0 and 1, 2 and 3, ...; then these pairs' sums likewise
+ *
+ * All that a row needs is on its way before anything waits: weights, which no kernel writes, even
+ * before the kernels in front are done. */
+#include "cuda/kernels/kernel_args.h"
+#include "cuda/kernels/vectors.h"
+#include "device/kernels/dialect.h"
+
+enum { WARPS = ADD_NORM_THREADS / 32 };
+
+INLINE float block_sum(float s, float *warp_sums /* [WARPS] */, u32 warps)
+{
+    UNROLL
+    for (u32 apart = 16; apart; apart /= 2)
+        s += shuffle_xor(s, apart);
+    if (LANE == 0) warp_sums[WARP] = s;
+    SYNC_BLOCK();
+    float sums[WARPS];
+    UNROLL
+    for (u32 w = 0; w < WARPS; w++)
+        sums[w] = w < warps ? warp_sums[w] : 0.0f;
+    UNROLL
+    for (int n = WARPS / 2; n; n /= 2) {
+        UNROLL
+        for (int w = 0; w < WARPS / 2; w++)
+            if (w < n) sums[w] = sums[2 * w] + sums[2 * w + 1];
+    }
+    return sums[0];
+}
+
+/* Constants of the kernels: `rounds`, and `whole`, see vectors.h. A row of many rounds has no
+ * registers left for weights that wait. */
+INLINE void add_norm_row(const add_norm_args *a, const int rounds, const int whole,
+                         float *warp_sums)
+{
+    const int early = rounds <= 2;
+    const u32 threads = add_norm_threads(a->dim), step = 4 * threads;
+    const u32 first = 4 * THREAD_X, n = a->dim, r = BLOCK_X;
+    float w[8][4], v[8][4];
+    launch_next();
+    const u64 t = a->rows ? a->rows[r] : r;
+    UNROLL
+    for (int i = 0; i < rounds; i++)
+        if (early && first + i * step < n) load4(w[i], a->weight, first + i * step, n, whole);
+
+    wait_previous();
+    float *x = a->x + t * n;
+    UNROLL
+    for (int i = 0; i < rounds; i++)
+        if (first + i * step < n) read4(v[i], x, first + i * step, n, whole);
+    if (a->parts) {
+        const float *y = a->y + t * a->ldy;
+        const u64 to_next = (u64)a->y_tokens * a->ldy;
+        UNROLL
+        for (int i = 0; i < rounds; i++)
+            if (first + i * step < n) {
+                float sum[4];
+                add_parts(sum, y, to_next, a->parts, first + i * step, n, whole);
+                if (a->bias) add_loaded(sum, a->bias, first + i * step, n, whole);
+                UNROLL
+                for (int e = 0; e < 4; e++)
+                    v[i][e] += a->scale * sum[e];
+                if (a->store) write4(x, first + i * step, n, whole, v[i]);
+            }
+    }
+    if (!a->out && !a->out_f32) return; /* a launch's alone: no thread waits below */
+
+    float squares = 0;
+    UNROLL
+    for (int i = 0; i < rounds; i++)
+        if (first + i * step < n) {
+            squares += (v[i][0] * v[i][0] + v[i][1] * v[i][1]) +
+                       (v[i][2] * v[i][2] + v[i][3] * v[i][3]);
+            if (!early) load4(w[i], a->weight, first + i * step, n, whole);
+        }
+    const float mean = divide(block_sum(squares, warp_sums, threads / 32), (float)n);
+    const float by = divide(1.0f, square_root(mean + a->eps));
+    UNROLL
+    for (int i = 0; i < rounds; i++)
+        if (first + i * step < n) {
+            float o[4];
+            UNROLL
+            for (int e = 0; e < 4; e++)
+                o[e] = v[i][e] * by * w[i][e];
+            if (a->out) write4_bf16(a->out + (u64)r * a->ld, first + i * step, n, whole, o);
+            if (a->out_f32) write4(a->out_f32 + (u64)r * n, first + i * step, n, whole, o);
+        }
+    if (a->out)
+        for (u32 at = n + THREAD_X; at < a->ld; at += threads)
+            a->out[(u64)r * a->ld + at] = 0;
+}
+
+INLINE int all_whole(const add_norm_args *a)
+{
+    return (a->dim | a->ldy | a->ld) % 4 == 0 &&
+           aligned16((u64)a->x | (u64)a->y | (u64)a->bias | (u64)a->weight | (u64)a->out |
+                     (u64)a->out_f32);
+}
+
+KERNEL(add_norm, ADD_NORM_THREADS, add_norm_args) /* dim <= ADD_NORM_DIM */
+{
+    SHARED float warp_sums[WARPS];
+    if (all_whole(&a))
+        add_norm_row(&a, 2, 1, warp_sums);
+    else
+        add_norm_row(&a, 2, 0, warp_sums);
+}
+KERNEL(add_norm_wide, ADD_NORM_THREADS, add_norm_args)
+{
+    SHARED float warp_sums[WARPS];
+    if (all_whole(&a))
+        add_norm_row(&a, 8, 1, warp_sums);
+    else
+        add_norm_row(&a, 8, 0, warp_sums);
+}

@@ -1,0 +1,337 @@
+/* What stands between the products: kernels of embed.cu, norm.cu, qkv.cu and glu.cu on the emulator
+ * against what the CPU computes. Bit by bit, but for add_norm's sum of squares, whose order is its
+ * own (norm.cu): that is computed here by its words, and held against the CPU's within roundings.
+ */
+#include "../test.h"
+#include "base/base.h"
+#include "base/bf16.h"
+#include "cuda/kernels/kernel_args.h"
+#include "emulator.h"
+#include "model/ops.h"
+#include "model/rope.h"
+
+#include <math.h>
+
+enum { MOST = 64 << 10 };
+static uint64_t state;
+
+static float number(void)
+{
+    return (float)((double)(test_random(&state) % 2000001) / 1e6 - 1);
+}
+
+/* Numbers on the heap, of no more than asked for: sanitizers see what is read behind them. `off`
+ * shifts them from a multiple of 16 bytes. */
+typedef struct numbers {
+    float *at;
+    void *block;
+} numbers;
+
+static numbers some(size_t count, bool off)
+{
+    numbers n;
+    n.block = aligned_alloc(16, (count + off + 3) / 4 * 16 + 16);
+    n.at = (float *)n.block + off;
+    for (size_t i = 0; i < count; i++)
+        n.at[i] = number() * 3;
+    return n;
+}
+
+static uint32_t less(uint32_t n)
+{
+    return (uint32_t)(test_random(&state) % n);
+}
+
+static bool often(void)
+{
+    return less(4) != 0;
+}
+
+static void run(const char *kernel, uint32_t x, uint32_t y, uint32_t threads, const void *args)
+{
+    emulation launch = {
+        .kernel = kernel, .grid = {x, y, 1}, .threads = threads, .args = args, .order = less(6)};
+    const char *wrong = emulate(&launch);
+    CHECKF(!wrong, "%s: %s\n", kernel, wrong);
+}
+
+/* ((y[0] + y[1]) + ...) + bias */
+static float sum_of(const float *y, uint32_t parts, size_t step, const float *bias, uint32_t i)
+{
+    float sum = y[i];
+    for (uint32_t p = 1; p < parts; p++)
+        sum += y[p * step + i];
+    return bias ? sum + bias[i] : sum;
+}
+
+/* ---- embed ---- */
+
+TEST(a_row_of_the_table_times_the_scale)
+{
+    state = test_told_seed();
+    for (int round = 0; round < 40; round++) {
+        const uint32_t dim = 1 + less(round % 8 ? 300 : 3000), vocab = 1 + less(5),
+                       tokens = 1 + less(3);
+        const bool wide = often(), off = !often();
+        const uint32_t ld = wide ? (dim + 63) / 64 * 64 : dim + less(3);
+        numbers table = some((size_t)vocab * ld, false), x = some((size_t)tokens * dim, off);
+        u16 *halves = malloc((size_t)vocab * ld * 2 + 16);
+        for (size_t i = 0; i < (size_t)vocab * ld; i++)
+            halves[i] = bf16_from_f32(table.at[i]);
+        i32 ids[4];
+        for (uint32_t t = 0; t < tokens; t++)
+            ids[t] = (i32)less(vocab);
+        const bool is_f32 = less(2);
+        embed_args args = {.table = is_f32 ? (void *)table.at : halves,
+                           .ids = ids,
+                           .x = x.at,
+                           .tokens = tokens,
+                           .dim = dim,
+                           .ld = ld,
+                           .is_f32 = is_f32,
+                           .scale = often() ? 1 : 5.5f};
+        run("embed", tokens, 1, EMBED_THREADS, &args);
+        for (uint32_t t = 0; t < tokens; t++)
+            for (uint32_t i = 0; i < dim; i++) {
+                const size_t at = (size_t)ids[t] * ld + i;
+                const float v = is_f32 ? table.at[at] : bf16_to_f32(halves[at]);
+                CHECK(x.at[(size_t)t * dim + i] == args.scale * v);
+            }
+        free(halves);
+        free(table.block);
+        free(x.block);
+    }
+}
+
+/* ---- add_norm ---- */
+
+static float tree(float *v, uint32_t n, bool halves)
+{
+    for (; n > 1; n /= 2)
+        for (uint32_t i = 0; i < n / 2; i++)
+            v[i] = halves ? v[i] + v[i + n / 2] : v[2 * i] + v[2 * i + 1];
+    return v[0];
+}
+
+static float sum_of_squares(const float *x, uint32_t n)
+{
+    const uint32_t threads = add_norm_threads(n);
+    float sums[ADD_NORM_THREADS] = {0}, warps[ADD_NORM_THREADS / 32] = {0};
+    for (uint32_t at = 0; at < n; at += 4) {
+        float v[4] = {0};
+        for (uint32_t e = 0; e < 4 && at + e < n; e++)
+            v[e] = x[at + e];
+        sums[at / 4 % threads] += (v[0] * v[0] + v[1] * v[1]) + (v[2] * v[2] + v[3] * v[3]);
+    }
+    for (uint32_t w = 0; w < threads / 32; w++)
+        warps[w] = tree(sums + 32 * w, 32, true);
+    return tree(warps, ADD_NORM_THREADS / 32, false);
+}
+
+TEST(norms_of_rows_that_products_are_added_to)
+{
+    state = test_told_seed();
+    const model_ops *ops = model_ops_find(NULL);
+    static const uint32_t dims[] = {1,    2,    63,   64,   128,  1023, 1024,
+                                    1025, 1028, 2048, 4096, 4100, 16384};
+    for (uint32_t round = 0; round < 60; round++) {
+        const uint32_t n = round < 13  ? dims[round]
+                           : round % 3 ? 4 * (1 + less(400))
+                                       : 1 + less(600);
+        const uint32_t tokens = 1 + less(3), count = 1 + less(tokens), ld = (n + 63) / 64 * 64;
+        const uint32_t parts = less(4) == 0 ? 0 : 1u << less(4),
+                       ldy = n + (often() ? 0 : 1 + less(4));
+        numbers x = some((size_t)tokens * n, !often()),
+                y = some((size_t)parts * tokens * ldy, false);
+        numbers bias = some(n, false), weight = some(n, !often());
+        numbers exact = some((size_t)count * n, false);
+        numbers was = {malloc((size_t)tokens * n * sizeof(float)), NULL};
+        memcpy(was.at, x.at, (size_t)tokens * n * sizeof(float));
+        u16 *out = malloc((size_t)count * ld * 2);
+        u32 rows[4];
+        bool with_rows = less(2), with_bias = less(2), store = less(2);
+        for (uint32_t r = 0; r < count; r++)
+            rows[r] = with_rows ? (r + 1) % tokens : r;
+        add_norm_args args = {.x = x.at,
+                              .y = y.at,
+                              .bias = with_bias ? bias.at : NULL,
+                              .weight = weight.at,
+                              .rows = with_rows ? rows : NULL,
+                              .out = out,
+                              .out_f32 = exact.at,
+                              .count = count,
+                              .dim = n,
+                              .ld = ld,
+                              .ldy = ldy,
+                              .parts = parts,
+                              .y_tokens = tokens,
+                              .store = store,
+                              .eps = 1e-6f,
+                              .scale = often() ? 1 : 0.22f};
+        const bool wide = n > ADD_NORM_DIM || !often();
+        run(wide ? "add_norm_wide" : "add_norm", count, 1, add_norm_threads(n), &args);
+        float *sum = malloc(n * sizeof *sum), *cpu = malloc(n * sizeof *cpu);
+        for (uint32_t r = 0; r < count; r++) {
+            const size_t t = rows[r];
+            for (uint32_t i = 0; i < n; i++) {
+                sum[i] = was.at[t * n + i];
+                if (parts)
+                    sum[i] += args.scale *
+                              sum_of(y.at + t * ldy, parts, (size_t)tokens * ldy, args.bias, i);
+                CHECK(x.at[t * n + i] == (store && parts ? sum[i] : was.at[t * n + i]));
+            }
+            ops->rms_norm(cpu, sum, weight.at, n, args.eps);
+            const float by = 1.0f / sqrtf(sum_of_squares(sum, n) / (float)n + args.eps);
+            for (uint32_t i = 0; i < n; i++) {
+                const float want = sum[i] * by * weight.at[i], got = exact.at[(size_t)r * n + i];
+                CHECKF(got == want, "dim %u row %u: %.9g, not %.9g\n", n, r, (double)got,
+                       (double)want);
+                CHECK(fabsf(got - cpu[i]) <= 1e-6f * fabsf(cpu[i]));
+                CHECK(out[(size_t)r * ld + i] == bf16_from_f32(want));
+            }
+            for (uint32_t i = n; i < ld; i++)
+                CHECK(out[(size_t)r * ld + i] == 0);
+        }
+        free(sum), free(cpu), free(out), free(was.at);
+        free(x.block), free(y.block), free(bias.block), free(weight.block), free(exact.block);
+    }
+}
+
+/* ---- q, k and v ---- */
+
+TEST(q_k_and_v_have_the_bits_of_the_cpu)
+{
+    enum { CONTEXT = 50, SLOTS = 9, STRIDE = 4096 };
+    state = test_told_seed();
+    const model_ops *ops = model_ops_find(NULL);
+    for (uint32_t round = 0; round < 60; round++) {
+        static const uint32_t widths[] = {8, 64, 80, 128, 192, 256, 30, 6};
+        const uint32_t d = widths[round % 8], vd = often() ? d : widths[less(8)];
+        const uint32_t rope = often() ? d : 2 * (1 + less(d / 2));
+        const uint32_t kv_heads = 1 + less(2), heads = kv_heads * (1 + less(3)),
+                       tokens = 1 + less(3);
+        const uint32_t q_dim = heads * d, k_dim = kv_heads * d, v_dim = kv_heads * vd;
+        const uint32_t parts = 1 + (often() ? 0 : less(8)),
+                       ldy = q_dim + k_dim + v_dim + (often() ? 0 : 3);
+        const bool interleaved = less(2), normed = less(2), with_bias = less(2), rotates = often();
+        numbers y = some((size_t)parts * tokens * ldy, !often()), bias = some(ldy, false);
+        numbers q_norm = some(d, false), k_norm = some(d, false);
+        numbers pairs = some((size_t)CONTEXT * rope, false), table = some(2 * (size_t)rope, false);
+        double freqs[128];
+        rope_scaling none = {.factor = 1};
+        rope_freqs(freqs, 10000, rope, &none, NULL);
+        const rope_kind kind = interleaved ? ROPE_INTERLEAVED : ROPE_NEOX;
+        for (uint32_t p = 0; p < CONTEXT; p++) {
+            rope_fill(ROPE_NEOX, table.at, p, freqs, rope, 1.25f);
+            for (uint32_t i = 0; i < rope / 2; i++) {
+                pairs.at[(size_t)p * rope + 2 * i] = table.at[i];
+                pairs.at[(size_t)p * rope + 2 * i + 1] = table.at[rope + i];
+            }
+        }
+        u32 positions[4];
+        i32 slots[4];
+        for (uint32_t t = 0; t < tokens; t++) {
+            positions[t] = less(CONTEXT);
+            slots[t] = (i32)(t * 2 + less(2));
+        }
+        u16 *q = aligned_alloc(16, ((size_t)tokens * q_dim * 2 + 15) / 16 * 16);
+        u8 *k = aligned_alloc(16, SLOTS * STRIDE), *v = aligned_alloc(16, SLOTS * STRIDE);
+        memset(k, 0x77, SLOTS * STRIDE), memset(v, 0x77, SLOTS * STRIDE);
+        qkv_args args = {.y = y.at,
+                         .bias = with_bias ? bias.at : NULL,
+                         .q_norm = normed ? q_norm.at : NULL,
+                         .k_norm = normed ? k_norm.at : NULL,
+                         .rope = rotates ? pairs.at : NULL,
+                         .positions = positions,
+                         .slots = slots,
+                         .q = q,
+                         .k = k,
+                         .v = v,
+                         .k_stride = STRIDE,
+                         .v_stride = STRIDE,
+                         .tokens = tokens,
+                         .heads = heads,
+                         .kv_heads = kv_heads,
+                         .head_dim = d,
+                         .v_head_dim = vd,
+                         .rope_dim = rope,
+                         .interleaved = interleaved,
+                         .parts = parts,
+                         .ldy = ldy,
+                         .eps = 1e-5f};
+        const bool wide = d > QKV_HEAD_DIM || vd > QKV_HEAD_DIM || less(2);
+        run(wide ? "qkv_wide" : "qkv", tokens, qkv_blocks(heads + 2 * kv_heads), QKV_THREADS,
+            &args);
+        float *row = malloc(ldy * sizeof *row);
+        size_t touched = 0;
+        for (uint32_t t = 0; t < tokens; t++) {
+            for (uint32_t i = 0; i < q_dim + k_dim + v_dim; i++)
+                row[i] = sum_of(y.at + (size_t)t * ldy, parts, (size_t)tokens * ldy, args.bias, i);
+            rope_fill(kind, table.at, positions[t], freqs, rope, 1.25f);
+            for (uint32_t h = 0; h < heads + kv_heads; h++) {
+                float *head = row + (size_t)h * d;
+                if (normed)
+                    ops->rms_norm(head, head, h < heads ? q_norm.at : k_norm.at, d, args.eps);
+                if (rotates) ops->rope(kind, head, table.at, rope);
+            }
+            const u16 *at[3] = {q + (size_t)t * q_dim, (u16 *)(k + slots[t] * STRIDE),
+                                (u16 *)(v + slots[t] * STRIDE)};
+            const uint32_t many[3] = {q_dim, k_dim, v_dim};
+            const float *want = row;
+            for (int part = 0; part < 3; part++)
+                for (uint32_t i = 0; i < many[part]; i++, want++)
+                    CHECKF(at[part][i] == bf16_from_f32(*want),
+                           "round %u, token %u, part %d, number %u: %04x, not %04x\n", round, t,
+                           part, i, at[part][i], bf16_from_f32(*want));
+            touched += 2 * (k_dim + v_dim);
+        }
+        size_t untouched = 0;
+        for (size_t i = 0; i < SLOTS * STRIDE; i++)
+            untouched += (k[i] == 0x77) + (v[i] == 0x77);
+        CHECK(untouched >= 2 * SLOTS * STRIDE - touched);
+        free(row), free(q), free(k), free(v);
+        free(y.block), free(bias.block), free(q_norm.block), free(k_norm.block);
+        free(pairs.block), free(table.block);
+    }
+}
+
+/* ---- gated units ---- */
+
+TEST(gated_units_have_the_bits_of_the_cpu)
+{
+    state = test_told_seed();
+    const model_ops *ops = model_ops_find(NULL);
+    for (uint32_t round = 0; round < 60; round++) {
+        const uint32_t n = round % 3 ? 4 * (1 + less(300)) : 1 + less(600), tokens = 1 + less(3);
+        const uint32_t parts = 1 + (often() ? 0 : less(8)), ldy = 2 * n + (often() ? 0 : 2);
+        const uint32_t ld = (n + 63) / 64 * 64, kind = round % 3;
+        numbers y = some((size_t)parts * tokens * ldy, !often()), bias = some(2 * n, false);
+        for (uint32_t i = 0; i < 2 * n; i++)
+            y.at[i] *= round % 5 ? 1 : 50;
+        u16 *out = aligned_alloc(16, (size_t)tokens * ld * 2);
+        glu_args args = {.y = y.at,
+                         .bias = less(2) ? bias.at : NULL,
+                         .out = out,
+                         .tokens = tokens,
+                         .dim = n,
+                         .ld = ld,
+                         .ldy = ldy,
+                         .parts = parts,
+                         .kind = kind};
+        run("glu", tokens, glu_blocks(ld), GLU_THREADS, &args);
+        float *row = malloc(2 * n * sizeof *row);
+        for (uint32_t t = 0; t < tokens; t++) {
+            for (uint32_t i = 0; i < 2 * n; i++)
+                row[i] = sum_of(y.at + (size_t)t * ldy, parts, (size_t)tokens * ldy, args.bias, i);
+            (kind == GLU_SWIGLU           ? ops->swiglu
+             : kind == GLU_SWIGLU_CLAMPED ? ops->swiglu_clamped
+                                          : ops->geglu)(row, row + n, n);
+            for (uint32_t i = 0; i < ld; i++)
+                CHECKF(out[(size_t)t * ld + i] == (i < n ? bf16_from_f32(row[i]) : 0),
+                       "kind %u, token %u, number %u of %u\n", kind, t, i, n);
+        }
+        free(row), free(out), free(y.block), free(bias.block);
+    }
+}
+
+TEST_MAIN()
