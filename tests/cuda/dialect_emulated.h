@@ -59,6 +59,7 @@ extern void *emulated_dynamic_shared;
 #define WARP                       (THREAD_X >> 5)
 #define SHARED_DYNAMIC(type, name) type *name = (type *)emulated_dynamic_shared
 #define UNROLL
+#define ROLLED
 #define FMA(x, y, z) fmaf(x, y, z)
 
 #define EMULATED_TEXT_(x) #x

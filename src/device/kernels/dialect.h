@@ -16,6 +16,8 @@
  *         SYNC_BLOCK();
  *     }
  *
+ * KERNEL_ALONE is a kernel that has a multiprocessor's registers to itself.
+ *
  * Bits: kernels use + - * and FMA, division and square root as IEEE has them, and the functions
  * below; never approximations (ex2.approx, rsqrt.approx) nor contraction by the compiler. So the
  * emulator and every GPU compute the same bits. Matrix instructions round as the hardware does,
@@ -45,6 +47,8 @@ typedef unsigned long long u64;
 #define INLINE static __device__ inline __attribute__((always_inline))
 #define KERNEL(name, threads, args)                                                               \
     extern "C" __global__ __attribute__((launch_bounds(threads))) void name(const args a)
+#define KERNEL_ALONE(name, threads, args)                                                         \
+    extern "C" __global__ __attribute__((launch_bounds(threads, 1))) void name(const args a)
 #define THREAD_X ((u32)__nvvm_read_ptx_sreg_tid_x())
 #define BLOCK_X ((u32)__nvvm_read_ptx_sreg_ctaid_x())
 #define BLOCK_Y ((u32)__nvvm_read_ptx_sreg_ctaid_y())
@@ -76,6 +80,8 @@ INLINE u32 shared_address(const void *p)
 #define INLINE static __device__ __forceinline__
 #define KERNEL(name, threads, args)                                                               \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ args a)
+#define KERNEL_ALONE(name, threads, args)                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ args a)
 #define THREAD_X ((u32)threadIdx.x)
 #define BLOCK_X ((u32)blockIdx.x)
 #define BLOCK_Y ((u32)blockIdx.y)
@@ -94,6 +100,7 @@ INLINE u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(
 
 #define SHARED __shared__ __attribute__((aligned(16)))
 #define UNROLL _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 #define LANE (THREAD_X & 31)
 #define WARP (THREAD_X >> 5)
 
@@ -210,6 +217,148 @@ INLINE void wait_previous(void)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+#ifdef HOPPER
+/* ---- bulk copies and barriers that count bytes ----
+ * A barrier's phase ends when all its arrivals were made and all bytes that were expected in it
+ * have come. A wait for a parity returns once the phase of that parity has ended: the first phase
+ * has parity 0, and a new barrier lets waits for parity 1 pass. */
+#define KERNEL_ARGUMENT_(kernel) #kernel "_param_0"
+#ifdef __clang__ /* which would copy the whole argument to the stack to have its address */
+#define ARGUMENT_ADDRESS(kernel, type, field)                                                      \
+    ({                                                                                             \
+        u64 address_;                                                                              \
+        asm("{.reg .u64 t; mov.u64 t, " KERNEL_ARGUMENT_(kernel) "; cvta.param.u64 %0, t;}"        \
+            : "=l"(address_));                                                                     \
+        address_ + __builtin_offsetof(type, field);                                                \
+    })
+#else
+#define ARGUMENT_ADDRESS(kernel, type, field) ((u64)&a.field)
+#endif
+INLINE void prefetch_map(u64 map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+INLINE void barrier_init(u64 *barrier, u32 arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(arrivals)
+                 : "memory");
+}
+INLINE void barriers_ready(void) /* after barrier_init, before SYNC_BLOCK */
+{
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::
+                     : "memory");
+}
+INLINE void barrier_arrive(u64 *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+INLINE void barrier_expect(u64 *barrier, u32 bytes) /* and arrives */
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+INLINE void barrier_wait(u64 *barrier, u32 parity)
+{
+    asm volatile("{.reg .pred p; wait_more: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; "
+                 "@!p bra wait_more;}" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+/* The box of 64 x 64 numbers of 16 bits at column x and row y of a matrix comes to `shared`, 8 KB
+ * on a multiple of 1 KB: 16-byte piece c of row r at 128 r + 16 (c ^ (r & 7)). What lies outside of
+ * the matrix is zero. Its bytes are counted by `barrier`. */
+INLINE void copy_box(void *shared, u64 map, u32 x, u32 y, u64 *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(shared)),
+                 "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* ---- matrices in shared memory, multiplied by four warps at once ----
+ * warpgroup_mma: d[64][n] (+)= a[64][16] * b[n][16], transposed; n is 64, 128 or 256. It begins
+ * now and has ended when WARPGROUP_WAIT says so; d must not be touched meanwhile. Thread t has in
+ * d[i] row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (t % 4) + i % 2. */
+INLINE u64 matrix_descriptor(const void *shared) /* rows of 128 bytes as copy_box lays them */
+{
+    /* bits 0-13 address / 16; 16-29 unused by this layout; 32-45 bytes from 8 rows to the next 8,
+     * / 16; 62-63 the swizzle. The next k16 is at + 2, 64 rows on is + 512. */
+    return (shared_address(shared) & 0x3ffff) >> 4 | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62;
+}
+INLINE void warpgroup_fence(void) /* before the first that uses registers written otherwise */
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+INLINE void warpgroup_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+#define WARPGROUP_WAIT(groups)                                                                     \
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory")
+INLINE void fence_shared(void) /* ordinary stores are seen by copies and warpgroup_mma */
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/* setmaxnreg: every warp of a warpgroup has n registers a thread from here on */
+#define REGISTERS_AT_MOST(n)  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
+#define REGISTERS_AT_LEAST(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
+INLINE void sync_threads(u32 id, u32 threads) /* barrier 1 to 15 of some of the block's warps */
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+#define REGS4_(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define REGS16_(d, i) REGS4_(d, i), REGS4_(d, i + 4), REGS4_(d, i + 8), REGS4_(d, i + 12)
+#define REGS32_(d, i) REGS16_(d, i), REGS16_(d, i + 16)
+#define REGS128_(d)   REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64), REGS32_(d, 96)
+INLINE void warpgroup_mma64(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %34, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+                 "}, %32, %33, p, 1, 1, 0, 0;}"
+                 : REGS32_(d, 0)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
+INLINE void warpgroup_mma128(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %66, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
+                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
+                 "%62,%63"
+                 "}, %64, %65, p, 1, 1, 0, 0;}"
+                 : REGS32_(d, 0), REGS32_(d, 32)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
+INLINE void warpgroup_mma256(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %130, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
+                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
+                 "%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,"
+                 "%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,"
+                 "%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"
+                 "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+                 "}, %128, %129, p, 1, 1, 0, 0;}"
+                 : REGS128_(d)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
+INLINE void warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate) /* n: a constant */
+{
+    if (n == 64) warpgroup_mma64(d, a, b, accumulate);
+    if (n == 128) warpgroup_mma128(d, a, b, accumulate);
+    if (n == 256) warpgroup_mma256(d, a, b, accumulate);
+}
+#endif /* HOPPER */
 
 #else
 #include "dialect_emulated.h" /* tests/cuda */
