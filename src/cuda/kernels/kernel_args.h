@@ -168,6 +168,17 @@ typedef struct gemm_args {
     u32 tokens, splits, ld_out, epilogue, pad;
 } gemm_args;
 
+/* gemm_wgmma.cu: the same, with W and x as maps that bulk copies read them by (cuda_matrix_map). */
+typedef struct tensor_map { /* the driver fills it */
+    u64 words[16];
+} __attribute__((aligned(64))) tensor_map;
+typedef struct gemm_wgmma_args {
+    tensor_map w, x; /* [n][k], [at least `tokens`][k] */
+    void *out;
+    u32 n, n_out, k, tokens, splits, ld_out, epilogue, pad;
+    u64 pad8[3];
+} gemm_wgmma_args;
+
 /* glu.cu, where it is no epilogue: act[t] = glu of ((y[0][t] + y[1][t]) + ...) + bias, gate then up,
  * with the bits of glu.h. Grid (tokens, glu_blocks(ld)), GLU_THREADS. */
 enum { GLU_THREADS = 128 };
