@@ -260,8 +260,7 @@ static void note_failure(const char *format, ...)
 {
     if (s->failed) return;
     s->failed = true;
-    int n = snprintf(failure, sizeof failure, "%s, block (%u, %u, %u): ", s->kernel->name, BLOCK_X,
-                     BLOCK_Y, BLOCK_Z);
+    int n = snprintf(failure, sizeof failure, "block (%u, %u, %u): ", BLOCK_X, BLOCK_Y, BLOCK_Z);
     va_list args;
     va_start(args, format);
     vsnprintf(failure + n, sizeof failure - (size_t)n, format, args);

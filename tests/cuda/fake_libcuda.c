@@ -1,0 +1,916 @@
+/* fake_libcuda.c - the driver's functions over the emulator: fake_libcuda.h tells what they hold
+ * their callers to.
+ *
+ * Every function goes through `enter`, which counts it, takes the one lock, and says what it is to
+ * return if it is to do nothing. */
+#include "fake_libcuda.h"
+#include "fake_memory.h"
+#include "fake_work.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DECLARE(member, symbol, parameters)                                                        \
+    __attribute__((visibility("default"))) int symbol parameters;
+CUDA_DRIVER_FUNCTIONS(DECLARE, DECLARE)
+#undef DECLARE
+
+enum {
+    FAKE_NOT_INITIALIZED = 3,
+    FAKE_INVALID_PTX = 218,
+    FAKE_ALREADY_PINNED = 712,
+    FAKE_NOT_PINNED = 713,
+    MOST_CONTEXTS = 16,  /* that a thread has pushed */
+    MULTIPROCESSORS = 8, /* few, so that grids that depend on it are small */
+    SHARED_WITHOUT_ASKING = 48 << 10
+};
+
+struct CUctx_st {
+    int retained;
+};
+
+struct CUmod_st {
+    char *ptx;
+    bool hopper; /* for sm_90a */
+    struct CUfunc_st *functions;
+    struct CUmod_st *next;
+};
+
+struct CUfunc_st {
+    const emulated_kernel *kernel;
+    int dynamic_shared;
+    struct CUfunc_st *next;
+};
+
+typedef struct machine {
+    long driver, capability, devices, init, memory, order, fail_at, fail;
+} machine;
+
+static const machine default_machine = {
+    .driver = 12040, .capability = 90, .devices = 1, .memory = 1 << 30, .fail_at = -1, .fail = 999};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static machine now;
+static bool configured, initialized;
+static long calls;
+static struct CUctx_st primary;
+static struct CUmod_st *modules;
+static _Thread_local cuda_context contexts[MOST_CONTEXTS];
+static _Thread_local int num_contexts;
+
+/* ---- the machine ---- */
+
+static void configure(void)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+    } words[] = {
+        {"driver", offsetof(machine, driver)},   {"capability", offsetof(machine, capability)},
+        {"devices", offsetof(machine, devices)}, {"init", offsetof(machine, init)},
+        {"memory", offsetof(machine, memory)},   {"order", offsetof(machine, order)},
+        {"fail_at", offsetof(machine, fail_at)}, {"fail", offsetof(machine, fail)}};
+    now = default_machine;
+    for (const char *at = getenv("RADISH_FAKE_CUDA"); at && *at; at += strcspn(at, " ,")) {
+        at += strspn(at, " ,");
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            size_t length = strlen(words[i].name);
+            if (strncmp(at, words[i].name, length) == 0 && at[length] == '=')
+                *(long *)((char *)&now + words[i].offset) = strtol(at + length + 1, NULL, 0);
+        }
+    }
+    configured = true;
+}
+
+static void apply(void)
+{
+    memory_set_total((size_t)now.memory);
+    work_set_machine((uint64_t)now.order,
+                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80);
+}
+
+static void lock_machine(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!configured) {
+        configure();
+        apply();
+    }
+}
+
+static int leave(int result)
+{
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* The machine is locked; other than CUDA_OK: the caller leaves with it. */
+static int enter_any(void)
+{
+    lock_machine();
+    return calls++ == now.fail_at ? (int)now.fail : CUDA_OK;
+}
+
+static int enter_initialized(void)
+{
+    int result = enter_any();
+    return result ? result : initialized ? CUDA_OK : FAKE_NOT_INITIALIZED;
+}
+
+static int enter(void)
+{
+    int result = enter_initialized();
+    return result                                       ? result
+           : num_contexts && contexts[num_contexts - 1] ? CUDA_OK
+                                                        : CUDA_INVALID_CONTEXT;
+}
+
+#define ENTER_AS(function)                                                                         \
+    do {                                                                                           \
+        int entered_ = function();                                                                 \
+        if (entered_) return leave(entered_);                                                      \
+    } while (0)
+#define ENTER() ENTER_AS(enter)
+
+/* Of calls that may not stand in a capture. */
+#define ENTER_UNCAPTURED()                                                                         \
+    do {                                                                                           \
+        ENTER();                                                                                   \
+        int refused_ = capture_refuses();                                                          \
+        if (refused_) return leave(refused_);                                                      \
+    } while (0)
+
+void fake_cuda_machine(int driver_version, int capability, int devices, int init_result)
+{
+    lock_machine();
+    now.driver = driver_version;
+    now.capability = capability;
+    now.devices = devices;
+    now.init = init_result;
+    apply();
+    leave(0);
+}
+
+void fake_cuda_memory(size_t bytes)
+{
+    lock_machine();
+    now.memory = (long)bytes;
+    apply();
+    leave(0);
+}
+
+void fake_cuda_order(uint64_t order)
+{
+    lock_machine();
+    now.order = (long)order;
+    apply();
+    leave(0);
+}
+
+void fake_cuda_fail_at(long nth, int result)
+{
+    lock_machine();
+    now.fail_at = nth;
+    now.fail = result;
+    leave(0);
+}
+
+long fake_cuda_calls(void)
+{
+    lock_machine();
+    long count = calls;
+    leave(0);
+    return count;
+}
+
+long fake_cuda_launches(void)
+{
+    lock_machine();
+    long count = work_launches();
+    leave(0);
+    return count;
+}
+
+static void module_destroy(cuda_module module)
+{
+    cuda_module *link = &modules;
+    while (*link != module)
+        link = &(*link)->next;
+    *link = module->next;
+    while (module->functions) {
+        cuda_function function = module->functions;
+        module->functions = function->next;
+        free(function);
+    }
+    free(module->ptx);
+    free(module);
+}
+
+void fake_cuda_reset(void)
+{
+    lock_machine();
+    work_reset();
+    while (modules)
+        module_destroy(modules);
+    memory_reset();
+    primary.retained = 0;
+    initialized = false;
+    calls = 0;
+    configure();
+    apply();
+    leave(0);
+}
+
+void fake_cuda_live(size_t *device_bytes, size_t *pinned_bytes, size_t *objects)
+{
+    lock_machine();
+    *device_bytes = memory_used();
+    *pinned_bytes = memory_pinned();
+    *objects = work_objects() + (size_t)primary.retained;
+    for (cuda_module m = modules; m; m = m->next)
+        ++*objects;
+    leave(0);
+}
+
+/* ---- driver and devices ---- */
+
+static const struct {
+    int result;
+    const char *name, *text;
+} results[] = {
+    {CUDA_OK, "CUDA_SUCCESS", "no error"},
+    {CUDA_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {CUDA_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {FAKE_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {CUDA_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {CUDA_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {FAKE_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {CUDA_UNSUPPORTED_PTX, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+     "the provided PTX was compiled with an unsupported toolchain."},
+    {FAKE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+     "an illegal memory access was encountered"},
+    {CUDA_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+     "system has unsupported display driver / cuda driver combination"},
+    {FAKE_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {FAKE_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {FAKE_CAPTURE_UNJOINED, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+     "capturing stream has unjoined work"},
+    {FAKE_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {FAKE_GRAPH_UPDATE_FAILED, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+     "the graph update was not performed because it included changes which violated constraints"},
+};
+
+static int describe(int result, const char **to, bool name)
+{
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        if (results[i].result == result) {
+            *to = name ? results[i].name : results[i].text;
+            return CUDA_OK;
+        }
+    *to = NULL;
+    return CUDA_INVALID_VALUE;
+}
+
+int cuGetErrorName(int result, const char **name)
+{
+    return describe(result, name, true);
+}
+int cuGetErrorString(int result, const char **text)
+{
+    return describe(result, text, false);
+}
+
+int cuInit(unsigned flags)
+{
+    ENTER_AS(enter_any);
+    if (flags) return leave(CUDA_INVALID_VALUE);
+    if (now.init) return leave((int)now.init);
+    initialized = true;
+    return leave(now.devices ? CUDA_OK : CUDA_NO_DEVICE);
+}
+
+int cuDriverGetVersion(int *version)
+{
+    lock_machine();
+    *version = (int)now.driver;
+    return leave(CUDA_OK);
+}
+
+int cuDeviceGetCount(int *count)
+{
+    ENTER_AS(enter_initialized);
+    *count = (int)now.devices;
+    return leave(CUDA_OK);
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    ENTER_AS(enter_initialized);
+    if (ordinal < 0 || ordinal >= now.devices) return leave(CUDA_INVALID_DEVICE);
+    *device = ordinal;
+    return leave(CUDA_OK);
+}
+
+int cuDeviceGetName(char *name, int bytes, int device)
+{
+    ENTER_AS(enter_initialized);
+    if (device < 0 || device >= now.devices) return leave(CUDA_INVALID_DEVICE);
+    (void)snprintf(name, (size_t)bytes, "emulated GPU (sm_%ld)", now.capability);
+    return leave(CUDA_OK);
+}
+
+static int most_shared(void)
+{
+    return now.capability >= 90 ? 227 << 10 : 163 << 10;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    ENTER_AS(enter_initialized);
+    if (device < 0 || device >= now.devices) return leave(CUDA_INVALID_DEVICE);
+    switch (attribute) {
+    case CUDA_ATTR_MULTIPROCESSORS: *value = MULTIPROCESSORS; break;
+    case CUDA_ATTR_CLOCK_KHZ: *value = 1000000; break;
+    case CUDA_ATTR_CAN_MAP_HOST: *value = 1; break;
+    case CUDA_ATTR_MEMORY_CLOCK_KHZ: *value = 1000000; break;
+    case CUDA_ATTR_MEMORY_BUS_BITS: *value = 1024; break;
+    case CUDA_ATTR_L2_BYTES: *value = 32 << 20; break;
+    case CUDA_ATTR_UNIFIED_ADDRESSING: *value = 1; break;
+    case CUDA_ATTR_CAPABILITY_MAJOR: *value = (int)now.capability / 10; break;
+    case CUDA_ATTR_CAPABILITY_MINOR: *value = (int)now.capability % 10; break;
+    case CUDA_ATTR_SHARED_PER_BLOCK: *value = most_shared(); break;
+    default: return leave(CUDA_INVALID_VALUE);
+    }
+    return leave(CUDA_OK);
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    ENTER_AS(enter_initialized);
+    if (device < 0 || device >= now.devices) return leave(CUDA_INVALID_DEVICE);
+    *bytes = memory_total();
+    return leave(CUDA_OK);
+}
+
+/* ---- contexts ---- */
+
+int cuDevicePrimaryCtxRetain(cuda_context *context, int device)
+{
+    ENTER_AS(enter_initialized);
+    if (device < 0 || device >= now.devices) return leave(CUDA_INVALID_DEVICE);
+    primary.retained++;
+    *context = &primary;
+    return leave(CUDA_OK);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    ENTER_AS(enter_initialized);
+    if (device < 0 || device >= now.devices || !primary.retained)
+        return leave(CUDA_INVALID_CONTEXT);
+    primary.retained--;
+    return leave(CUDA_OK);
+}
+
+static bool is_context(cuda_context context)
+{
+    return context == &primary && primary.retained;
+}
+
+int cuCtxSetCurrent(cuda_context context)
+{
+    ENTER_AS(enter_initialized);
+    if (context && !is_context(context)) return leave(CUDA_INVALID_CONTEXT);
+    if (!num_contexts) num_contexts = 1;
+    contexts[num_contexts - 1] = context;
+    return leave(CUDA_OK);
+}
+
+int cuCtxGetCurrent(cuda_context *context)
+{
+    ENTER_AS(enter_initialized);
+    *context = num_contexts ? contexts[num_contexts - 1] : NULL;
+    return leave(CUDA_OK);
+}
+
+int cuCtxPushCurrent_v2(cuda_context context)
+{
+    ENTER_AS(enter_initialized);
+    if (!is_context(context) || num_contexts == MOST_CONTEXTS) return leave(CUDA_INVALID_CONTEXT);
+    contexts[num_contexts++] = context;
+    return leave(CUDA_OK);
+}
+
+int cuCtxPopCurrent_v2(cuda_context *context)
+{
+    if (!num_contexts) return CUDA_INVALID_CONTEXT;
+    num_contexts--;
+    if (context) *context = contexts[num_contexts];
+    return CUDA_OK;
+}
+
+int cuCtxGetDevice(int *device)
+{
+    ENTER();
+    *device = 0;
+    return leave(CUDA_OK);
+}
+
+int cuCtxSynchronize(void)
+{
+    ENTER_UNCAPTURED();
+    return leave(streams_finish_all());
+}
+
+int cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    ENTER();
+    *least = 0;
+    *greatest = -5;
+    return leave(CUDA_OK);
+}
+
+/* ---- modules ---- */
+
+/* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
+ */
+static int directive(const char *ptx, const char *name)
+{
+    const char *at = strstr(ptx, name);
+    if (!at) return 0;
+    at += strlen(name);
+    char *end;
+    long whole = strtol(at, &end, 10);
+    return (int)(whole * 10 + (*end == '.' ? end[1] - '0' : 0));
+}
+
+static bool has_entry(const char *ptx, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++)
+        if (strncmp(at + 7, name, length) == 0 && strchr("( \n", at[7 + length])) return true;
+    return false;
+}
+
+static int refuse_module(const char *ptx, unsigned num_options, const int *options, void **values)
+{
+    char why[200] = "";
+    int version = directive(ptx, ".version "), target = directive(ptx, ".target sm_") / 10;
+    int needs = version < 70   ? 0
+                : version < 80 ? 11000 + (version - 70) * 10
+                               : 12000 + (version - 80) * 10;
+    int result = CUDA_OK;
+    if (!version || !target) {
+        (void)snprintf(why, sizeof why, "ptxas fatal: no .version or no .target");
+        result = FAKE_INVALID_PTX;
+    } else if (needs > now.driver) {
+        (void)snprintf(why, sizeof why, "ptxas fatal: unsupported .version %d.%d", version / 10,
+                       version % 10);
+        result = CUDA_UNSUPPORTED_PTX;
+    } else if (target > now.capability || (strstr(ptx, ".target sm_90a") && now.capability != 90)) {
+        (void)snprintf(why, sizeof why,
+                       "ptxas fatal: SM version of PTX is sm_%d, of the GPU sm_%ld", target,
+                       now.capability);
+        result = FAKE_INVALID_PTX;
+    }
+    char *log = NULL;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < num_options; i++) {
+        if (options[i] == CUDA_JIT_ERROR_LOG) log = values[i];
+        if (options[i] == CUDA_JIT_ERROR_LOG_BYTES) bytes = (size_t)values[i];
+    }
+    if (result && log && bytes) (void)snprintf(log, bytes, "%s", why);
+    return result;
+}
+
+int cuModuleLoadDataEx(cuda_module *module, const void *image, unsigned num_options, int *options,
+                       void **values)
+{
+    ENTER();
+    const char *ptx = image;
+    int refused = refuse_module(ptx, num_options, options, values);
+    if (refused) return leave(refused);
+    cuda_module loaded = calloc(1, sizeof *loaded);
+    if (!loaded || !(loaded->ptx = strdup(ptx))) abort();
+    loaded->hopper = strstr(ptx, ".target sm_90a") != NULL;
+    loaded->next = modules;
+    *module = modules = loaded;
+    return leave(CUDA_OK);
+}
+
+static bool module_exists(cuda_module module)
+{
+    for (cuda_module m = modules; m; m = m->next)
+        if (m == module) return true;
+    return false;
+}
+
+int cuModuleUnload(cuda_module module)
+{
+    ENTER_UNCAPTURED();
+    if (!module_exists(module)) return leave(FAKE_INVALID_HANDLE);
+    (void)streams_finish_all();
+    module_destroy(module);
+    return leave(CUDA_OK);
+}
+
+int cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name)
+{
+    ENTER();
+    if (!module_exists(module)) return leave(FAKE_INVALID_HANDLE);
+    if (!has_entry(module->ptx, name)) return leave(CUDA_NOT_FOUND);
+    char hopper[128];
+    (void)snprintf(hopper, sizeof hopper, "sm90:%s", name);
+    const emulated_kernel *kernel = module->hopper ? emulator_find(hopper) : NULL;
+    if (!kernel) kernel = emulator_find(name);
+    if (!kernel) {
+        fprintf(stderr, "libcuda-emulated: no C form of kernel %s is linked\n", name);
+        return leave(CUDA_NOT_FOUND);
+    }
+    cuda_function found = calloc(1, sizeof *found);
+    if (!found) abort();
+    found->kernel = kernel;
+    found->next = module->functions;
+    *function = module->functions = found;
+    return leave(CUDA_OK);
+}
+
+int cuFuncGetAttribute(int *value, int attribute, cuda_function function)
+{
+    ENTER();
+    switch (attribute) {
+    case CUDA_FUNC_MAX_THREADS: *value = (int)function->kernel->threads; break;
+    case CUDA_FUNC_STATIC_SHARED: *value = 0; break; /* not known of one kernel */
+    case CUDA_FUNC_LOCAL_BYTES: *value = 0; break;
+    case CUDA_FUNC_REGISTERS: *value = 32; break;
+    case CUDA_FUNC_DYNAMIC_SHARED: *value = function->dynamic_shared; break;
+    default: return leave(CUDA_INVALID_VALUE);
+    }
+    return leave(CUDA_OK);
+}
+
+int cuFuncSetAttribute(cuda_function function, int attribute, int value)
+{
+    ENTER();
+    if (attribute == CUDA_FUNC_CARVEOUT) return leave(CUDA_OK);
+    if (attribute != CUDA_FUNC_DYNAMIC_SHARED || value < 0 || value > most_shared())
+        return leave(CUDA_INVALID_VALUE);
+    function->dynamic_shared = value;
+    return leave(CUDA_OK);
+}
+
+int cuFuncGetParamInfo(cuda_function function, size_t index, size_t *offset, size_t *bytes)
+{
+    ENTER();
+    if (index) return leave(CUDA_INVALID_VALUE);
+    *offset = 0;
+    *bytes = function->kernel->args_bytes;
+    return leave(CUDA_OK);
+}
+
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cuda_function function, int threads,
+                                                size_t shared_bytes)
+{
+    ENTER();
+    if (threads < 1 || threads > (int)function->kernel->threads) return leave(CUDA_INVALID_VALUE);
+    int by_threads = 2048 / threads;
+    int by_shared = (int)((size_t)(most_shared() + 1024) / (shared_bytes + 1024));
+    *blocks = by_threads < by_shared ? by_threads : by_shared;
+    return leave(CUDA_OK);
+}
+
+/* ---- launches ---- */
+
+static int launch(cuda_function function, const cuda_launch_config *config, void **params,
+                  void **extra)
+{
+    const emulated_kernel *kernel = function->kernel;
+    int allowed = function->dynamic_shared > SHARED_WITHOUT_ASKING ? function->dynamic_shared
+                                                                   : SHARED_WITHOUT_ASKING;
+    if (!stream_exists(config->stream)) return FAKE_INVALID_HANDLE;
+    if (extra || !params || config->block[1] != 1 || config->block[2] != 1 ||
+        (int)config->shared_bytes > allowed)
+        return CUDA_INVALID_VALUE;
+    for (int i = 0; i < 3; i++)
+        if (!config->grid[i] || config->grid[i] > (i ? 65535u : (uint32_t)INT32_MAX))
+            return CUDA_INVALID_VALUE;
+    if (!config->block[0] || config->block[0] > kernel->threads) return CUDA_INVALID_VALUE;
+    bool dependent = false;
+    for (uint32_t i = 0; i < config->num_attributes; i++)
+        if (config->attributes[i].id == CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION)
+            dependent = config->attributes[i].value.allowed;
+        else
+            return CUDA_NOT_SUPPORTED;
+    if (dependent && now.capability < 90) return CUDA_NOT_SUPPORTED;
+    work *w = work_create(WORK_LAUNCH, params[0], kernel->args_bytes);
+    w->launch.run = (emulation){.kernel = kernel->name,
+                                .grid = {config->grid[0], config->grid[1], config->grid[2]},
+                                .threads = config->block[0],
+                                .shared_bytes = config->shared_bytes};
+    w->launch.dependent = dependent;
+    return stream_enqueue(config->stream, w);
+}
+
+int cuLaunchKernel(cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                   cuda_stream stream, void **params, void **extra)
+{
+    ENTER();
+    cuda_launch_config config = {.grid = {grid_x, grid_y, grid_z},
+                                 .block = {block_x, block_y, block_z},
+                                 .shared_bytes = shared_bytes,
+                                 .stream = stream};
+    return leave(launch(function, &config, params, extra));
+}
+
+int cuLaunchKernelEx(const cuda_launch_config *config, cuda_function function, void **params,
+                     void **extra)
+{
+    ENTER();
+    return leave(launch(function, config, params, extra));
+}
+
+/* ---- streams, events, graphs ---- */
+
+#define CHECK_STREAM(stream)                                                                       \
+    if (!stream_exists(stream)) return leave(FAKE_INVALID_HANDLE)
+
+int cuStreamCreate(cuda_stream *stream, unsigned flags)
+{
+    ENTER();
+    return leave(stream_create(stream, !(flags & CUDA_STREAM_NON_BLOCKING)));
+}
+
+int cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority)
+{
+    (void)priority;
+    ENTER();
+    return leave(stream_create(stream, !(flags & CUDA_STREAM_NON_BLOCKING)));
+}
+
+int cuStreamDestroy_v2(cuda_stream stream)
+{
+    ENTER();
+    return leave(stream_destroy(stream));
+}
+
+int cuStreamSynchronize(cuda_stream stream)
+{
+    ENTER_UNCAPTURED();
+    CHECK_STREAM(stream);
+    return leave(stream_finish(stream));
+}
+
+int cuStreamQuery(cuda_stream stream)
+{
+    ENTER_UNCAPTURED();
+    CHECK_STREAM(stream);
+    return leave(stream_progress(stream));
+}
+
+int cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    return leave(flags ? CUDA_INVALID_VALUE : event_wait(stream, event));
+}
+
+int cuEventCreate(cuda_event *event, unsigned flags)
+{
+    ENTER();
+    return leave(event_create(event, !(flags & CUDA_EVENT_DISABLE_TIMING)));
+}
+
+int cuEventDestroy_v2(cuda_event event)
+{
+    ENTER();
+    return leave(event_destroy(event));
+}
+
+int cuEventRecord(cuda_event event, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    return leave(event_record(event, stream));
+}
+
+int cuEventQuery(cuda_event event)
+{
+    ENTER_UNCAPTURED();
+    return leave(event_progress(event));
+}
+
+int cuEventSynchronize(cuda_event event)
+{
+    ENTER_UNCAPTURED();
+    return leave(event_finish(event));
+}
+
+int cuEventElapsedTime(float *milliseconds, cuda_event begin, cuda_event end)
+{
+    ENTER();
+    return leave(event_elapsed(begin, end, milliseconds));
+}
+
+int cuStreamBeginCapture_v2(cuda_stream stream, int mode)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    return leave(capture_begin(stream, mode));
+}
+
+int cuStreamEndCapture(cuda_stream stream, cuda_graph *graph)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    return leave(capture_end(stream, graph));
+}
+
+int cuGraphInstantiateWithFlags(cuda_graph_exec *exec, cuda_graph graph, unsigned long long flags)
+{
+    ENTER();
+    return leave(flags ? CUDA_INVALID_VALUE : graph_instantiate(graph, exec));
+}
+
+int cuGraphExecUpdate_v2(cuda_graph_exec exec, cuda_graph graph, cuda_graph_update *result)
+{
+    ENTER();
+    int status = graph_update(exec, graph);
+    *result = (cuda_graph_update){.result = status ? 1 : 0};
+    return leave(status);
+}
+
+int cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    return leave(graph_launch(exec, stream));
+}
+
+int cuGraphExecDestroy(cuda_graph_exec exec)
+{
+    ENTER();
+    return leave(graph_exec_destroy(exec));
+}
+
+int cuGraphDestroy(cuda_graph graph)
+{
+    ENTER();
+    return leave(graph_destroy(graph));
+}
+
+/* ---- memory ---- */
+
+int cuMemAlloc_v2(cuda_ptr *memory, size_t bytes)
+{
+    ENTER_UNCAPTURED();
+    if (!bytes) return leave(CUDA_INVALID_VALUE);
+    void *allocated = memory_alloc(bytes);
+    if (!allocated) return leave(CUDA_OUT_OF_MEMORY);
+    *memory = (cuda_ptr)(uintptr_t)allocated;
+    return leave(CUDA_OK);
+}
+
+/* Freeing waits for the device, as the driver does. */
+int cuMemFree_v2(cuda_ptr memory)
+{
+    ENTER_UNCAPTURED();
+    if (!memory) return leave(CUDA_OK);
+    (void)streams_finish_all();
+    return leave(memory_free((void *)(uintptr_t)memory) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+    ENTER();
+    *total = memory_total();
+    *free_bytes = memory_total() - memory_used();
+    return leave(CUDA_OK);
+}
+
+int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    ENTER_UNCAPTURED();
+    if (!bytes || flags & ~(unsigned)(CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED))
+        return leave(CUDA_INVALID_VALUE);
+    *memory = pinned_alloc(bytes);
+    return leave(*memory ? CUDA_OK : CUDA_OUT_OF_MEMORY);
+}
+
+int cuMemFreeHost(void *memory)
+{
+    ENTER_UNCAPTURED();
+    (void)streams_finish_all();
+    return leave(pinned_free(memory) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
+{
+    ENTER_UNCAPTURED();
+    if (!memory || !bytes || flags & ~(unsigned)(CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED))
+        return leave(CUDA_INVALID_VALUE);
+    return leave(pinned_register(memory, bytes) ? CUDA_OK : FAKE_ALREADY_PINNED);
+}
+
+int cuMemHostUnregister(void *memory)
+{
+    ENTER_UNCAPTURED();
+    (void)streams_finish_all();
+    return leave(pinned_unregister(memory) ? CUDA_OK : FAKE_NOT_PINNED);
+}
+
+int cuMemHostGetDevicePointer_v2(cuda_ptr *address, void *memory, unsigned flags)
+{
+    ENTER();
+    if (flags || memory_kind_of(memory, 1) != MEMORY_PINNED) return leave(CUDA_INVALID_VALUE);
+    *address = (cuda_ptr)(uintptr_t)memory;
+    return leave(CUDA_OK);
+}
+
+int cuPointerGetAttribute(void *value, int attribute, cuda_ptr memory)
+{
+    ENTER();
+    memory_kind kind = memory_kind_of((void *)(uintptr_t)memory, 1);
+    if (kind == MEMORY_OTHER) return leave(CUDA_INVALID_VALUE);
+    switch (attribute) {
+    case CUDA_POINTER_MEMORY_TYPE:
+        *(unsigned *)value = kind == MEMORY_DEVICE ? CUDA_MEMORY_DEVICE : CUDA_MEMORY_HOST;
+        return leave(CUDA_OK);
+    case CUDA_POINTER_DEVICE_ADDRESS: *(cuda_ptr *)value = memory; return leave(CUDA_OK);
+    default: return leave(CUDA_INVALID_VALUE);
+    }
+}
+
+static bool is_device(cuda_ptr memory, size_t bytes)
+{
+    return memory_kind_of((void *)(uintptr_t)memory, bytes) == MEMORY_DEVICE;
+}
+
+/* Memory of the host that is not pinned may lie in a buffer of the driver's meanwhile: it is read
+ * before the call returns. (A graph reads it when it is launched.) */
+int cuMemcpyHtoDAsync_v2(cuda_ptr to, const void *from, size_t bytes, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    if (!bytes) return leave(CUDA_OK);
+    if (!is_device(to, bytes) || memory_is_arena(from)) return leave(CUDA_INVALID_VALUE);
+    bool late = stream_is_captured(stream) || memory_kind_of(from, bytes) == MEMORY_PINNED;
+    work *w = work_create(WORK_COPY, from, late ? 0 : bytes);
+    w->copy.to = (void *)(uintptr_t)to;
+    w->copy.from = late ? from : NULL;
+    w->copy.bytes = bytes;
+    return leave(stream_enqueue(stream, w));
+}
+
+/* To memory that is not pinned it is done when the call returns. */
+int cuMemcpyDtoHAsync_v2(void *to, cuda_ptr from, size_t bytes, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    if (!bytes) return leave(CUDA_OK);
+    if (!is_device(from, bytes) || memory_is_arena(to)) return leave(CUDA_INVALID_VALUE);
+    work *w = work_create(WORK_COPY, NULL, 0);
+    w->copy.to = to;
+    w->copy.from = (const void *)(uintptr_t)from;
+    w->copy.bytes = bytes;
+    int result = stream_enqueue(stream, w);
+    bool late = stream_is_captured(stream) || memory_kind_of(to, bytes) == MEMORY_PINNED;
+    return leave(result || late ? result : stream_finish(stream));
+}
+
+int cuMemcpyDtoDAsync_v2(cuda_ptr to, cuda_ptr from, size_t bytes, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    if (!bytes) return leave(CUDA_OK);
+    if (!is_device(to, bytes) || !is_device(from, bytes)) return leave(CUDA_INVALID_VALUE);
+    work *w = work_create(WORK_COPY, NULL, 0);
+    w->copy.to = (void *)(uintptr_t)to;
+    w->copy.from = (const void *)(uintptr_t)from;
+    w->copy.bytes = bytes;
+    return leave(stream_enqueue(stream, w));
+}
+
+int cuMemsetD8Async(cuda_ptr memory, unsigned char value, size_t bytes, cuda_stream stream)
+{
+    ENTER();
+    CHECK_STREAM(stream);
+    if (!bytes) return leave(CUDA_OK);
+    if (!is_device(memory, bytes)) return leave(CUDA_INVALID_VALUE);
+    work *w = work_create(WORK_SET, NULL, 0);
+    w->set.to = (void *)(uintptr_t)memory;
+    w->set.bytes = bytes;
+    w->set.value = value;
+    return leave(stream_enqueue(stream, w));
+}

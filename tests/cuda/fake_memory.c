@@ -1,0 +1,211 @@
+/* fake_memory.c - device memory is one reservation that is opened and closed as a whole.
+ *
+ *     | block | gap | block | ...            | never used: PROT_NONE from the start
+ *     ^ arena                                ^ top: as far as it was ever used
+ *
+ * Blocks lie in a list by address; an allocation takes the first gap that is large enough. Between
+ * blocks 512 bytes are left free, which ASan is told of. */
+#include "fake_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+enum { ALIGNMENT = 512, PAGE = 4096, FILLED = 1 << 20 };
+static const size_t ARENA_BYTES = (size_t)1 << 36; /* addresses, not memory */
+
+typedef struct block {
+    char *at;
+    size_t bytes;
+    bool owned; /* of pinned memory: allocated here */
+    struct block *next;
+} block;
+
+static char *arena;
+static size_t top, total = (size_t)1 << 30, used, pinned_bytes;
+static block *blocks, *pinned;
+static int windows;
+
+void memory_set_total(size_t bytes)
+{
+    total = bytes < ARENA_BYTES ? bytes : ARENA_BYTES;
+}
+size_t memory_total(void)
+{
+    return total;
+}
+size_t memory_used(void)
+{
+    return used;
+}
+size_t memory_pinned(void)
+{
+    return pinned_bytes;
+}
+
+static void set_access(int access)
+{
+    if (top && mprotect(arena, top, access)) abort();
+}
+
+void memory_window_begin(void)
+{
+    if (windows++ == 0) set_access(PROT_READ | PROT_WRITE);
+}
+
+void memory_window_end(void)
+{
+    if (--windows == 0) set_access(PROT_NONE);
+}
+
+static block *new_block(void *at, size_t bytes, bool owned)
+{
+    block *b = malloc(sizeof *b);
+    if (!b) abort();
+    *b = (block){.at = at, .bytes = bytes, .owned = owned};
+    return b;
+}
+
+static size_t with_gap(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
+}
+
+void *memory_alloc(size_t bytes)
+{
+    if (!bytes || used > total || bytes > total - used) return NULL;
+    if (!arena) {
+        arena =
+            mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (arena == MAP_FAILED) abort();
+    }
+    char *at = arena;
+    block **link = &blocks;
+    while (*link && (size_t)((*link)->at - at) < with_gap(bytes)) {
+        at = (*link)->at + with_gap((*link)->bytes);
+        link = &(*link)->next;
+    }
+    if ((size_t)(at - arena) + with_gap(bytes) > ARENA_BYTES) return NULL;
+    block *b = new_block(at, bytes, true);
+    b->next = *link;
+    *link = b;
+    used += bytes;
+
+    size_t end = ((size_t)(at - arena) + with_gap(bytes) + PAGE - 1) / PAGE * PAGE;
+    if (end > top) {
+        top = end;
+        if (windows) set_access(PROT_READ | PROT_WRITE);
+    }
+    ASAN_UNPOISON_MEMORY_REGION(at, bytes);
+    ASAN_POISON_MEMORY_REGION(at + bytes, with_gap(bytes) - bytes);
+    memory_window_begin();
+    memset(at, 0xa5, bytes < FILLED ? bytes : FILLED);
+    memory_window_end();
+    return at;
+}
+
+static block *take(block **list, const void *at)
+{
+    for (block **link = list; *link; link = &(*link)->next)
+        if ((*link)->at == at) {
+            block *b = *link;
+            *link = b->next;
+            return b;
+        }
+    return NULL;
+}
+
+bool memory_free(void *memory)
+{
+    block *b = take(&blocks, memory);
+    if (!b) return false;
+    used -= b->bytes;
+    ASAN_POISON_MEMORY_REGION(b->at, b->bytes);
+    free(b);
+    return true;
+}
+
+static bool is_inside(const block *list, const void *memory, size_t bytes)
+{
+    for (const block *b = list; b; b = b->next) {
+        size_t offset = (size_t)((const char *)memory - b->at);
+        if ((const char *)memory >= b->at && offset < b->bytes && bytes <= b->bytes - offset)
+            return true;
+    }
+    return false;
+}
+
+static void pin(void *memory, size_t bytes, bool owned)
+{
+    block *b = new_block(memory, bytes, owned);
+    b->next = pinned;
+    pinned = b;
+    pinned_bytes += bytes;
+}
+
+void *pinned_alloc(size_t bytes)
+{
+    void *memory;
+    if (!bytes || posix_memalign(&memory, PAGE, bytes)) return NULL;
+    pin(memory, bytes, true);
+    return memory;
+}
+
+static bool unpin(void *memory, bool owned)
+{
+    for (block *b = pinned; b; b = b->next)
+        if (b->at == memory && b->owned == owned) {
+            take(&pinned, memory);
+            pinned_bytes -= b->bytes;
+            if (owned) free(memory);
+            free(b);
+            return true;
+        }
+    return false;
+}
+
+bool pinned_free(void *memory)
+{
+    return unpin(memory, true);
+}
+bool pinned_unregister(void *memory)
+{
+    return unpin(memory, false);
+}
+
+bool pinned_register(void *memory, size_t bytes)
+{
+    const char *at = memory;
+    if (!memory || !bytes) return false;
+    for (const block *b = pinned; b; b = b->next)
+        if (at < b->at + b->bytes && b->at < at + bytes) return false;
+    pin(memory, bytes, false);
+    return true;
+}
+
+memory_kind memory_kind_of(const void *memory, size_t bytes)
+{
+    return is_inside(blocks, memory, bytes)   ? MEMORY_DEVICE
+           : is_inside(pinned, memory, bytes) ? MEMORY_PINNED
+                                              : MEMORY_OTHER;
+}
+
+bool memory_is_arena(const void *memory)
+{
+    return arena && (const char *)memory >= arena && (const char *)memory < arena + ARENA_BYTES;
+}
+
+void memory_reset(void)
+{
+    while (blocks)
+        memory_free(blocks->at);
+    while (pinned)
+        unpin(pinned->at, pinned->owned);
+}

@@ -1,0 +1,35 @@
+/* fake_memory.h - memory of the fake GPU, and pinned memory of the host. Callers hold the driver's
+ * lock. */
+#ifndef TESTS_CUDA_FAKE_MEMORY_H
+#define TESTS_CUDA_FAKE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void memory_set_total(size_t bytes);
+size_t memory_total(void);
+size_t memory_used(void);
+size_t memory_pinned(void);
+void memory_reset(void); /* frees everything */
+
+void *memory_alloc(size_t bytes); /* aligned to 512; NULL: too little is left */
+bool memory_free(void *memory);   /* false: it is no allocation's begin */
+
+/* From begin to end device memory can be read and written. They nest. */
+void memory_window_begin(void);
+void memory_window_end(void);
+
+/* Pinned: allocated here, or the caller's own. */
+void *pinned_alloc(size_t bytes);
+bool pinned_free(void *memory);
+bool pinned_register(void *memory, size_t bytes); /* false: part of it is pinned already */
+bool pinned_unregister(void *memory);
+
+typedef enum memory_kind { MEMORY_OTHER, MEMORY_PINNED, MEMORY_DEVICE } memory_kind;
+
+/* What all of these bytes are; MEMORY_OTHER where they are not one allocation's. */
+memory_kind memory_kind_of(const void *memory, size_t bytes);
+bool memory_is_arena(const void *memory); /* device memory, allocated or not */
+
+#endif

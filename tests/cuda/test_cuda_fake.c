@@ -1,0 +1,280 @@
+/* The fake driver holds its callers to what a GPU's driver leaves open: fake_libcuda.h. */
+#include "../test.h"
+#include "device/cuda_driver.h"
+#include "fake_libcuda.h"
+#include "toy_kernels.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+
+static const char ptx[] = ".version 7.4\n.target sm_80\n.address_size 64\n"
+                          ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\nret;\n}\n"
+                          ".visible .entry toy_talk(\n.param .b8 p[24])\n{\nret;\n}\n";
+
+static struct {
+#define MEMBER(type, name, parameters) type(*name) parameters;
+    FAKE_CUDA_FUNCTIONS(MEMBER)
+#undef MEMBER
+} fake;
+
+typedef struct gpu {
+    cuda_driver cu;
+    cuda_gpu gpu;
+    cuda_module module;
+    cuda_function reverse, talk;
+    cuda_stream stream, other;
+    cuda_ptr from, to;
+    uint32_t *pinned;
+} gpu;
+
+enum { COUNT = 1024, BYTES = COUNT * 4 };
+
+#define DO(call) CHECK((call) == CUDA_OK)
+
+static void open_driver(cuda_driver *cu)
+{
+    CHECK_OK(cuda_driver_open(RADISH_LIBCUDA_EMULATED, cu, NULL));
+#define LOOK_UP(type, name, parameters)                                                            \
+    *(void **)&fake.name = dlsym(cu->library, #name);                                              \
+    CHECK(fake.name);
+    FAKE_CUDA_FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+    fake.fake_cuda_reset();
+    DO(cu->init(0));
+}
+
+static void open_gpu(gpu *g)
+{
+    open_driver(&g->cu);
+    CHECK_OK(cuda_gpu_open(&g->cu, 0, NULL, &g->gpu, NULL));
+    CHECK_OK(cuda_gpu_enter(&g->gpu, NULL));
+    CHECK_OK(cuda_module_load(&g->cu, "toy", ptx, &g->module, NULL));
+    CHECK_OK(cuda_function_get(&g->cu, g->module, "toy_reverse", sizeof(toy_args), 0, &g->reverse,
+                               NULL));
+    CHECK_OK(cuda_function_get(&g->cu, g->module, "toy_talk", sizeof(toy_args), 0, &g->talk, NULL));
+    DO(g->cu.stream_create(&g->stream, CUDA_STREAM_NON_BLOCKING));
+    DO(g->cu.stream_create(&g->other, CUDA_STREAM_NON_BLOCKING));
+    DO(g->cu.mem_alloc(&g->from, BYTES));
+    DO(g->cu.mem_alloc(&g->to, BYTES));
+    DO(g->cu.host_alloc((void **)&g->pinned, BYTES, CUDA_HOST_PORTABLE));
+}
+
+static void close_gpu(gpu *g)
+{
+    DO(g->cu.mem_free(g->from));
+    DO(g->cu.mem_free(g->to));
+    DO(g->cu.host_free(g->pinned));
+    DO(g->cu.stream_destroy(g->stream));
+    DO(g->cu.stream_destroy(g->other));
+    DO(g->cu.module_unload(g->module));
+    cuda_gpu_leave(&g->gpu);
+    cuda_gpu_close(&g->gpu);
+    size_t device, pinned, objects;
+    fake.fake_cuda_live(&device, &pinned, &objects);
+    CHECK(!device && !pinned && !objects);
+    cuda_driver_close(&g->cu);
+}
+
+static rad_status launch(const gpu *g, cuda_function function, uint32_t variant, cuda_stream stream)
+{
+    toy_args args = {(const u32 *)(uintptr_t)g->from, (u32 *)(uintptr_t)g->to, variant};
+    bool reverse = function == g->reverse;
+    uint32_t grid[3] = {reverse ? COUNT / 256 : 1, 1, 1};
+    return cuda_launch(&g->cu, function, grid, reverse ? 256 : 64, 0, stream, false, &args,
+                       sizeof args, NULL);
+}
+
+/* What is on the device, past the rules. */
+static uint32_t first_of(const gpu *g, cuda_ptr memory)
+{
+    uint32_t first;
+    DO(g->cu.copy_to_host(&first, memory, 4, g->other));
+    return first;
+}
+
+TEST(work_is_done_when_somebody_waits_and_pinned_memory_is_read_then)
+{
+    gpu g;
+    open_gpu(&g);
+    for (int i = 0; i < COUNT; i++)
+        g.pinned[i] = (uint32_t)i;
+    DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
+    CHECK_OK(launch(&g, g.reverse, WHOLE, g.stream));
+    CHECK(first_of(&g, g.to) == 0xa5a5a5a5 && fake.fake_cuda_launches() == 0);
+    g.pinned[255] = 77; /* too early: it was not waited for */
+    DO(g.cu.stream_synchronize(g.stream));
+    CHECK(first_of(&g, g.to) == 77 && fake.fake_cuda_launches() == 1);
+
+    uint32_t plain = 5; /* not pinned: read at the call */
+    DO(g.cu.copy_to_device(g.from, &plain, 4, g.stream));
+    plain = 6;
+    DO(g.cu.copy_to_host(g.pinned, g.from, 4, g.stream));
+    g.pinned[0] = 1;
+    DO(g.cu.stream_synchronize(g.stream));
+    CHECK(g.pinned[0] == 5);
+
+    DO(g.cu.set_bytes(g.from, 1, BYTES, g.stream));
+    DO(g.cu.copy_on_device(g.to, g.from, BYTES, g.stream));
+    CHECK(g.cu.stream_query(g.stream) == CUDA_NOT_READY);
+    CHECK(g.cu.stream_query(g.stream) == CUDA_OK);
+    CHECK(first_of(&g, g.to) == 0x01010101);
+    close_gpu(&g);
+}
+
+TEST(an_event_orders_streams_and_nothing_else_does)
+{
+    gpu g;
+    open_gpu(&g);
+    cuda_event event;
+    DO(g.cu.event_create(&event, 0));
+    for (int ordered = 0; ordered < 2; ordered++) {
+        DO(g.cu.set_bytes(g.from, 0, BYTES, g.stream));
+        DO(g.cu.stream_synchronize(g.stream));
+        DO(g.cu.set_bytes(g.from, 1, BYTES, g.stream));
+        DO(g.cu.event_record(event, g.stream));
+        CHECK(g.cu.event_query(event) == CUDA_NOT_READY); /* which does the first */
+        DO(g.cu.set_bytes(g.from, 2, BYTES, g.stream));
+        DO(g.cu.event_record(event, g.stream));
+        DO(g.cu.set_bytes(g.from, 3, BYTES, g.stream)); /* behind the event */
+        if (ordered) DO(g.cu.stream_wait_event(g.other, event, 0));
+        DO(g.cu.copy_on_device(g.to, g.from, BYTES, g.other));
+        DO(g.cu.stream_synchronize(g.other));
+        CHECK(first_of(&g, g.to) == (ordered ? 0x02020202 : 0x01010101));
+        DO(g.cu.event_synchronize(event));
+        DO(g.cu.stream_synchronize(g.stream));
+    }
+    DO(g.cu.event_destroy(event));
+    close_gpu(&g);
+}
+
+TEST(a_graph_replays_what_was_captured)
+{
+    gpu g;
+    open_gpu(&g);
+    cuda_event fork, join;
+    cuda_graph graph;
+    cuda_graph_exec exec;
+    DO(g.cu.event_create(&fork, CUDA_EVENT_DISABLE_TIMING));
+    DO(g.cu.event_create(&join, CUDA_EVENT_DISABLE_TIMING));
+    DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+    DO(g.cu.event_record(fork, g.stream));
+    DO(g.cu.stream_wait_event(g.other, fork, 0));
+    DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.other));
+    DO(g.cu.event_record(join, g.other));
+    DO(g.cu.stream_wait_event(g.stream, join, 0));
+    CHECK_OK(launch(&g, g.reverse, WHOLE, g.stream));
+    DO(g.cu.capture_end(g.stream, &graph));
+    DO(g.cu.graph_instantiate(&exec, graph, 0));
+    CHECK(first_of(&g, g.to) == 0xa5a5a5a5);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < COUNT; i++)
+            g.pinned[i] = i + round;
+        DO(g.cu.graph_launch(exec, g.stream));
+        DO(g.cu.stream_synchronize(g.stream));
+        CHECK(first_of(&g, g.to) == 255 + round);
+    }
+
+    /* What may not stand in a capture breaks it; so does work that nothing waits for. */
+    cuda_graph none;
+    cuda_ptr memory;
+    DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+    CHECK(g.cu.mem_alloc(&memory, 4) != CUDA_OK);
+    CHECK(g.cu.capture_end(g.stream, &none) != CUDA_OK);
+    DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+    DO(g.cu.event_record(fork, g.stream));
+    DO(g.cu.stream_wait_event(g.other, fork, 0));
+    DO(g.cu.set_bytes(g.from, 0, 4, g.other));
+    CHECK(g.cu.capture_end(g.stream, &none) != CUDA_OK);
+
+    DO(g.cu.graph_exec_destroy(exec));
+    DO(g.cu.graph_destroy(graph));
+    DO(g.cu.event_destroy(fork));
+    DO(g.cu.event_destroy(join));
+    close_gpu(&g);
+}
+
+TEST(a_cpu_that_touches_device_memory_faults)
+{
+    gpu g;
+    open_gpu(&g);
+    DO(g.cu.set_bytes(g.from, 0, BYTES, g.stream));
+    DO(g.cu.stream_synchronize(g.stream));
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(1);
+        signal(SIGSEGV, SIG_DFL);
+        _exit(*(volatile char *)(uintptr_t)g.from);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
+    close_gpu(&g);
+}
+
+TEST(what_a_kernel_did_wrong_fails_every_later_call)
+{
+    gpu g;
+    open_gpu(&g);
+    (void)fflush(stderr);
+    DO(g.cu.set_bytes(g.from, 0, BYTES, g.stream));
+    CHECK_OK(launch(&g, g.talk, LINES_DIFFER, g.stream));
+    CHECK(g.cu.stream_synchronize(g.stream) == CUDA_LAUNCH_FAILED);
+    CHECK(g.cu.set_bytes(g.from, 0, BYTES, g.other) == CUDA_LAUNCH_FAILED);
+    CHECK(launch(&g, g.talk, TALK, g.stream) != RAD_OK);
+    cuda_gpu_leave(&g.gpu);
+    cuda_driver_close(&g.cu);
+}
+
+TEST(a_chip_takes_ptx_that_it_can_and_functions_that_are_in_it)
+{
+    gpu g;
+    open_gpu(&g);
+    cuda_module module;
+    cuda_function function;
+    rad_error err;
+    static const char hopper[] = ".version 8.0\n.target sm_90a\n.visible .entry toy_talk(\n)";
+    CHECK_OK(cuda_module_load(&g.cu, "hopper", hopper, &module, NULL));
+    CHECK_OK(cuda_function_get(&g.cu, module, "toy_talk", sizeof(toy_args), 0, &function, NULL));
+    CHECK(cuda_function_get(&g.cu, module, "toy_reverse", sizeof(toy_args), 0, &function, NULL));
+    CHECK(cuda_function_get(&g.cu, module, "toy_tal", sizeof(toy_args), 0, &function, NULL));
+    CHECK(cuda_function_get(&g.cu, module, "toy_talk", 8, 0, &function, &err));
+    CHECK(strstr(err.text, "takes 24 bytes, and the program has 8 for it"));
+    fake.fake_cuda_machine(12040, 80, 1, 0);
+    CHECK(cuda_module_load(&g.cu, "hopper", hopper, &module, &err));
+    CHECK(strstr(err.text, "SM version of PTX is sm_90, of the GPU sm_80"));
+    fake.fake_cuda_machine(11040, 90, 1, 0);
+    CHECK(cuda_module_load(&g.cu, "hopper", hopper, &module, &err));
+    CHECK(strstr(err.text, "unsupported .version 8.0"));
+    CHECK(cuda_function_get(&g.cu, g.module, "toy_talk", sizeof(toy_args), 228 << 10, &function,
+                            NULL));
+    fake.fake_cuda_reset();
+    cuda_driver_close(&g.cu);
+}
+
+TEST(memory_has_an_end_and_any_call_can_fail)
+{
+    gpu g;
+    open_gpu(&g);
+    size_t left, total;
+    cuda_ptr memory, more;
+    fake.fake_cuda_memory(1 << 20);
+    DO(g.cu.mem_info(&left, &total));
+    CHECK(total == 1 << 20 && left == total - 2 * BYTES);
+    CHECK(g.cu.mem_alloc(&memory, left + 1) == CUDA_OUT_OF_MEMORY);
+    DO(g.cu.mem_alloc(&memory, left));
+    CHECK(g.cu.mem_alloc(&more, 1) == CUDA_OUT_OF_MEMORY);
+    DO(g.cu.mem_free(memory));
+    CHECK(g.cu.mem_free(memory) == CUDA_INVALID_VALUE);
+    CHECK(g.cu.copy_on_device(g.from, g.to, BYTES + 1, g.stream) == CUDA_INVALID_VALUE);
+
+    long calls = fake.fake_cuda_calls();
+    fake.fake_cuda_fail_at(calls + 1, CUDA_OUT_OF_MEMORY);
+    DO(g.cu.mem_info(&left, &total));
+    CHECK(g.cu.mem_info(&left, &total) == CUDA_OUT_OF_MEMORY);
+    DO(g.cu.mem_info(&left, &total));
+    CHECK(fake.fake_cuda_calls() == calls + 3);
+    close_gpu(&g);
+}
+
+TEST_MAIN()
