@@ -1,0 +1,255 @@
+#!/bin/sh
+# gpu-verify.sh --pack OUT.tar [BUILD] | --run [OPTION...] - is all of radish's CUDA right on a real GPU?
+#
+#   --pack OUT.tar [BUILD]   on the machine that built radish (BUILD: build/release): the programs, the
+#                            shared libraries that they need but for glibc, the emulated driver, PTX, the
+#                            shipped model and its exam, in one file. Then, on a machine with a GPU and
+#                            nothing else (no network, no packages):
+#
+#                                tar xf OUT.tar && radish-gpu/gpu-verify.sh --run --out RESULTS
+#
+#   --run                    does the steps below, each within its time; what a step has found is kept
+#                            when it fails or runs out of time, and the next one begins
+#     --out DIR              where results go (results): DIR/result.json, a log of each step
+#     --only LIST            these steps, by commas; --skip LIST: all but these
+#     --times N              each step may take N times as long (1)
+#     --library PATH         another libcuda.so.1
+#
+#   ceilings   what this GPU can do at most: memory, PCIe, launches, mma.sync, wgmma
+#   kernels    every kernel beside the emulated one, bit by bit
+#   p1         rows of logits of one model in 1,000 random batches, bit by bit
+#   exam       the questions that the shipped model must answer, computed on the GPU
+#   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
+#   torch      what torch takes for the same products and attention, where python3 has it
+#   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
+set -u
+all="ceilings kernels p1 exam torch figures sanitizer"
+
+say() { echo "gpu-verify: $*"; }
+die() { echo "gpu-verify: $*" >&2; exit 2; }
+usage() { sed -n '2,/^set -u/p' "$0" | sed '$d; s/^# \{0,1\}//'; }
+
+# ---- the bundle ----
+
+# needed FILE...: their shared libraries but for glibc's own, which every Linux has.
+needed() {
+    ldd "$@" 2>/dev/null | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | sort -u |
+        grep -Ev '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*)\.so' || true
+}
+
+pack() {
+    out=$1 build=${2:-build/release}
+    cd "$(dirname "$0")/.." || exit 2
+    [ -x "$build/radish" ] || die "$build/radish is not there: build first"
+    room=$(mktemp -d) && trap 'rm -rf "$room"' EXIT
+    top=$room/radish-gpu
+    mkdir -p "$top/bin" "$top/lib" "$top/models" "$top/tools/train"
+    cp tools/gpu-verify.sh "$top/"
+    for program in radish bench/bench_cuda_ceilings bench/bench_cuda bench/bench_gemm_cuda \
+        bench/bench_attention_cuda tests/test_shipped_model tests/test_cuda_cases; do
+        [ ! -x "$build/$program" ] || cp "$build/$program" "$top/bin/"
+    done
+    # Tests that can run on either driver say so by this name.
+    for program in "$build"/tests/test_cuda_* "$build"/tests/cuda/test_cuda_*; do
+        [ ! -f "$program" ] || [ ! -x "$program" ] || cp "$program" "$top/bin/"
+    done
+    find "$build" -name 'libcuda-emulated.so' -exec cp {} "$top/lib/" \;
+    for library in $(needed "$top"/bin/* "$top"/lib/*.so); do
+        cp -L "$library" "$top/lib/"
+    done
+    strip "$top"/bin/* "$top"/lib/* 2>/dev/null || true
+    for ptx in src/*/ptx bench/ptx; do
+        mkdir -p "$top/$ptx" && cp "$ptx"/*.ptx "$top/$ptx/"
+    done
+    cp models/radish-tiny.gguf "$top/models/"
+    cp tools/train/eval.jsonl "$top/tools/train/"
+    cp tools/gpu-torch.py "$top/tools/"
+    git rev-parse HEAD >"$top/commit" 2>/dev/null || echo unknown >"$top/commit"
+    tar -C "$room" -cf "$room/all.tar" radish-gpu && mv "$room/all.tar" "$out" || exit 1
+    say "$out: $(wc -c <"$out" | awk '{printf "%.1f MB", $1 / 1e6}'), $(ls "$top/bin" | wc -l) programs"
+}
+
+# ---- steps; each in the bundle's folder, with $out for what it leaves ----
+
+# ours PROGRAM ARG...: in the bundle's folder, with its libraries.
+ours() {
+    program=$1
+    shift
+    (cd "$here" && LD_LIBRARY_PATH=$here/lib RADISH_TEST_ROOT=$here exec "bin/$program" "$@")
+}
+
+has() { [ -x "$here/bin/$1" ]; }
+
+# number NAME: of the ceilings, or nothing.
+number() {
+    [ -f "$out/ceilings.json" ] || return 0
+    sed -n "s/^ *\"$1\": *\([0-9.e+-]*\),\{0,1\}$/\1/p" "$out/ceilings.json"
+}
+
+step_ceilings() {
+    nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu \
+        --format=csv 2>/dev/null
+    ours bench_cuda_ceilings --ptx "$here/bench/ptx" --json "$out/ceilings.json" $library_option
+}
+
+# cases: the programs whose cases run on both drivers (tests/cuda/cuda_rig.h).
+cases() {
+    for program in "$here"/bin/test_cuda_*; do
+        [ ! -x "$program" ] || ! grep -q RADISH_TEST_GPU "$program" || basename "$program"
+    done
+}
+
+step_kernels() {
+    failed=0 ran=0 launches=0
+    for name in $(cases); do
+        ran=$((ran + 1))
+        RADISH_TEST_GPU=${library:-libcuda.so.1} ours "$name" >"$out/kernels.txt" 2>&1
+        code=$?
+        compared=$(awk '/^[0-9]+ launches compared$/ {n += $1} END {print n + 0}' "$out/kernels.txt")
+        launches=$((launches + compared))
+        if [ $code = 0 ] && [ "$compared" -gt 0 ]; then
+            echo "$name: $compared launches, as emulated"
+        else
+            failed=$((failed + 1))
+            cat "$out/kernels.txt"
+            echo "$name: WRONG ($code, $compared launches compared)"
+        fi
+        echo "{\"programs\": $ran, \"failed\": $failed, \"launches\": $launches}" >"$out/kernels.json"
+    done
+    [ $failed = 0 ] && [ $ran -gt 0 ]
+}
+
+step_p1() {
+    has bench_cuda || return 77
+    ours bench_cuda --p1 1000 --json "$out/p1.json" $library_option
+}
+
+step_exam() {
+    RADISH_TEST_DEVICE=cuda RADISH_TEST_LONG=1 ours test_shipped_model >"$out/exam.txt" 2>&1
+    code=$?
+    cat "$out/exam.txt"
+    awk -F'[ (]' '/ right \(/ { printf "{\"right\": %d, \"asked\": %d}\n", $2, $4; exit }' \
+        "$out/exam.txt" >"$out/exam.json"
+    return $code
+}
+
+step_torch() {
+    python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || return 77
+    python3 "$here/tools/gpu-torch.py" "$out/torch.json"
+}
+
+step_figures() {
+    has bench_cuda || return 77
+    ours bench_cuda --figures --json "$out/figures.json" $library_option \
+        --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
+        --wgmma-tflops "$(number wgmma_tflops)"
+}
+
+step_sanitizer() {
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+    [ -n "$sanitizer" ] || return 77
+    wrong=0
+    for tool in memcheck racecheck; do
+        for name in $(cases); do
+            echo "$tool: $name"
+            (cd "$here" && LD_LIBRARY_PATH=$here/lib RADISH_TEST_ROOT=$here RADISH_TEST_SMALL=1 \
+                RADISH_TEST_GPU=${library:-libcuda.so.1} \
+                "$sanitizer" --tool $tool --error-exitcode 9 "bin/$name") >"$out/sanitizer.txt" 2>&1
+            tail -15 "$out/sanitizer.txt"
+            grep -q 'ERROR SUMMARY: 0 errors\|RACECHECK SUMMARY: 0 hazards' "$out/sanitizer.txt" ||
+                wrong=$((wrong + 1))
+        done
+    done
+    echo "{\"wrong\": $wrong}" >"$out/sanitizer.json"
+    [ $wrong = 0 ]
+}
+
+# Seconds of GPU time that a step may take.
+limit_of() {
+    case $1 in
+    ceilings) echo 30 ;;
+    kernels) echo 90 ;;
+    p1) echo 60 ;;
+    exam) echo 60 ;;
+    torch) echo 40 ;;
+    figures) echo 120 ;;
+    sanitizer) echo 90 ;;
+    esac
+}
+
+listed() { case ",$2," in *",$1,"*) return 0 ;; esac; return 1; }
+
+run() {
+    out=results only= skip= times=1 library= library_option=
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --out) out=${2:?} ;;
+        --only) only=${2:?} ;;
+        --skip) skip=${2:?} ;;
+        --times) times=${2:?} ;;
+        --library) library=${2:?} library_option="--library $2" ;;
+        *) die "there is no option $1" ;;
+        esac
+        shift 2
+    done
+    for step in $(echo "$only,$skip" | tr , ' '); do
+        listed "$step" "$(echo $all | tr ' ' ,)" || die "there is no step $step"
+    done
+    here=$(cd "$(dirname "$0")" && pwd)
+    mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
+    [ -z "$library" ] || export RADISH_LIBCUDA=$library
+    failed=0 first=yes
+    for step in $all; do
+        [ -z "$only" ] || listed "$step" "$only" || continue
+        ! listed "$step" "$skip" || continue
+        limit=$(($(limit_of "$step") * times))
+        began=$(date +%s)
+        say "$step, $limit s at most"
+        GPU_VERIFY_STEP=$step out=$out library=$library library_option=$library_option here=$here \
+            timeout -k 5 "$limit" "$0" --step "$step" >"$out/$step.log" 2>&1
+        code=$?
+        case $code in
+        0) word=ok ;;
+        77) word=skipped ;;
+        124 | 137) word=timeout ;;
+        *) word=failed ;;
+        esac
+        seconds=$(($(date +%s) - began))
+        echo "{\"status\": \"$word\", \"code\": $code, \"seconds\": $seconds}" >"$out/$step.status"
+        tail -40 "$out/$step.log"
+        say "$step: $word after $seconds s"
+        [ $word = ok ] || [ $word = skipped ] || failed=$((failed + 1))
+        assemble
+    done
+    say "results are in $out"
+    [ $failed = 0 ]
+}
+
+# All that is known so far as one file; what a step wrote halfway is left out.
+assemble() {
+    {
+        printf '{"commit": "%s",\n "machine": "%s",\n "steps": {' \
+            "$(cat "$here/commit" 2>/dev/null)" "$(uname -sr)"
+        comma=
+        for step in $all; do
+            [ -f "$out/$step.status" ] || continue
+            printf '%s\n  "%s": {"run": %s' "$comma" "$step" "$(cat "$out/$step.status")"
+            [ ! -s "$out/$step.json" ] || printf ',\n   "found": %s' "$(cat "$out/$step.json")"
+            printf '}'
+            comma=,
+        done
+        printf '\n}}\n'
+    } >"$out/result.json.new" && mv "$out/result.json.new" "$out/result.json"
+}
+
+case ${1:-} in
+--pack)
+    [ $# -ge 2 ] || die "--pack OUT.tar [BUILD]"
+    case $2 in /*) target=$2 ;; *) target=$PWD/$2 ;; esac
+    pack "$target" "${3:-}"
+    ;;
+--run) shift && run "$@" ;;
+--step) "step_$2" ;; # of a run
+--help | -h) usage ;;
+*) usage >&2; exit 2 ;;
+esac
