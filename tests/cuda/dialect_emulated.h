@@ -121,6 +121,12 @@ INLINE float square_root(float x)
 {
     return sqrtf(x);
 }
+INLINE float half_float(u32 bits)
+{
+    float size = bits_float((bits & 0x7fff) << 13);
+    size = (bits & 0x7c00) == 0x7c00 ? bits_float(0x7f800000 | (bits & 0x3ff) << 13) : size * 0x1p112f;
+    return bits & 0x8000 ? -size : size;
+}
 INLINE u32 atomic_add_u32(u32 *to, u32 v) /* blocks run one after another */
 {
     u32 was = *to;

@@ -37,7 +37,7 @@ typedef unsigned long long u64;
 INLINE u32 cuda_splits(u32 n, u32 k)
 {
     u32 splits = 1;
-    while (splits < 8 && (n / 16) * splits < 256 && k % (splits * 2 * 64) == 0 &&
+    while (splits < 8 && (n / 16) * splits < 1024 && k % (splits * 2 * 64) == 0 &&
            k / (splits * 2) >= 256)
         splits *= 2;
     return splits;
@@ -156,16 +156,18 @@ typedef struct attention_merge_args {
 
 /* gemm_few.cu, gemm_many.cu */
 enum gemm_epilogue {
-    GEMM_F32,   /* out f32 [parts][tokens][n_out], ld_out numbers a row */
+    GEMM_PARTS, /* out f32 [parts][tokens][ld_out], n_out numbers of a row are written */
     GEMM_SWIGLU /* rows of W in groups of 16: 8 of gate, 8 of up; out bf16 [tokens][ld_out] of
-                 * gate * sigmoid(gate) * up; splits must be 1 */
+                 * swiglu (glu.h): n / 2 numbers; splits must be 1 */
 };
 typedef struct gemm_args {
     const u16 *w;
-    const u16 *x;      /* [tokens][k] */
+    const u16 *x; /* [tokens][k] */
     void *out;
-    u32 n, n_out, k;   /* n padded; n_out numbers are written */
-    u32 tokens, splits, ld_out, epilogue, pad;
+    u32 n, n_out, k; /* n padded; n_out numbers are written */
+    u32 tokens, splits, ld_out, epilogue;
+    u32 warps, stages; /* of gemm_few: cuda_gemm_few_plan sets them (gemm_plan.h) */
+    u32 pad;
 } gemm_args;
 
 /* gemm_wgmma.cu: the same, with W and x as maps that bulk copies read them by (cuda_matrix_map). */
@@ -178,6 +180,30 @@ typedef struct gemm_wgmma_args {
     u32 n, n_out, k, tokens, splits, ld_out, epilogue, pad;
     u64 pad8[3];
 } gemm_wgmma_args;
+
+/* gemm_quant.cu: W is Q8_0 or Q4_K, the CPU's bits (model/gemm_quant.h): one chain over all blocks
+ * of 32 in ascending order. k is padded to a multiple of 256 with zeros, which add nothing; n to one
+ * of 16. How W lies in memory: cuda/quant_pack.h. */
+typedef struct gemm_quant_args {
+    const u8 *w;
+    const i8 *x;       /* [tokens][k] */
+    const float *scales; /* of x, d then d * (sum of q): [2][k / 32][ld_tokens] */
+    float *out;        /* [tokens][ld_out] */
+    u32 n, n_out, k;   /* k padded, n padded; n_out numbers of a row are written */
+    u32 tokens, ld_tokens, ld_out; /* ld_tokens: a multiple of 4 */
+    u32 warps, stages; /* cuda_gemm_few_plan sets them */
+} gemm_quant_args;
+
+/* quantise_rows.cu: what gemm_quant.cu multiplies by, from the sum of parts of f32, or of what a
+ * gated layer makes of it, or of bf16. A warp a block of 32. */
+enum quantise_from { QUANTISE_F32, QUANTISE_SWIGLU /* k of gate, then k of up */, QUANTISE_BF16 };
+typedef struct quantise_args {
+    const void *x; /* [parts][rows][ldx] f32, or [rows][ldx] bf16 */
+    i8 *q;         /* [rows][padded_k] */
+    float *scales; /* [2][padded_k / 32][ld_tokens] */
+    u32 rows, k, padded_k, ldx, parts, ld_tokens, from, pad;
+} quantise_args;
+enum { QUANTISE_THREADS = 256 }; /* grid: (div_up(padded_k / 32, 8), rows) */
 
 /* glu.cu, where it is no epilogue: act[t] = glu of ((y[0][t] + y[1][t]) + ...) + bias, gate then up,
  * with the bits of glu.h. Grid (tokens, glu_blocks(ld)), GLU_THREADS. */

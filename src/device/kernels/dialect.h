@@ -140,6 +140,12 @@ INLINE float square_root(float x)
     asm("sqrt.rn.f32 %0, %1;" : "=f"(r) : "f"(x));
     return r;
 }
+INLINE float half_float(u32 bits) /* the lower half of `bits` is f16; exact */
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((u16)bits));
+    return r;
+}
 /* 16 bytes of memory that no one writes meanwhile, past the L1 cache. */
 INLINE void load16(u32 to[4], const void *from)
 {

@@ -1,0 +1,106 @@
+/* gemm_plan.c - rows of a block are chosen so that all multiprocessors have as much to read. */
+#include "cuda/gemm_plan.h"
+
+enum {
+    MIN_STAGES = 3, /* wait_copies of the kernels */
+    MAX_STAGES = 8,
+    STAGE_COST = 8 << 10
+};
+
+/* A kernel: what it takes at a time, and what that takes of a stage. */
+typedef struct few {
+    const char *name;
+    uint32_t tokens;
+    uint32_t rows, warps; /* rows of a warp, warps at most */
+    uint32_t w_bytes;     /* of a warp */
+    uint32_t x_bytes;
+} few;
+
+/* A row of W or x has 256 bytes of k and 16 that keep banks apart; x of the quantised has scales,
+ * and, for Q4_K, sums. */
+#define ROWS(rows)   ((rows)*272)
+#define SCALES(rows) ((rows)*8 * 4)
+static const few kernels[][4] = {
+    [CUDA_GEMM_BF16] = {{"gemm_few_8", 8, 16, 8, ROWS(16), ROWS(8)},
+                        {"gemm_few_16", 16, 16, 8, ROWS(16), ROWS(16)},
+                        {"gemm_few_32", 32, 16, 8, ROWS(16), ROWS(32)},
+                        {"gemm_few_64", 64, 32, 4, ROWS(32), ROWS(64)}},
+    [CUDA_GEMM_Q8_0] = {{"gemm_q8_0_8", 8, 16, 8, 4352, ROWS(8) + SCALES(8)},
+                        {"gemm_q8_0_16", 16, 16, 8, 4352, ROWS(16) + SCALES(16)},
+                        {"gemm_q8_0_32", 32, 16, 8, 4352, ROWS(32) + SCALES(32)},
+                        {"gemm_q8_0_64", 64, 16, 6, 4352, ROWS(64) + SCALES(64)}},
+    [CUDA_GEMM_Q4_K] = {{"gemm_q4_k_8", 8, 16, 8, 2368, ROWS(8) + 2 * SCALES(8)},
+                        {"gemm_q4_k_16", 16, 16, 8, 2368, ROWS(16) + 2 * SCALES(16)},
+                        {"gemm_q4_k_32", 32, 16, 8, 2368, ROWS(32) + 2 * SCALES(32)},
+                        {"gemm_q4_k_64", 64, 16, 6, 2368, ROWS(64) + 2 * SCALES(64)}}};
+
+static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
+{
+    RAD_ASSERT(tokens > 0 && (kind != CUDA_GEMM_BF16 || tokens <= GEMM_FEW_TOKENS));
+    for (const few *f = kernels[kind];; f++)
+        if (f->tokens >= tokens || f == &kernels[kind][3]) return f;
+}
+
+static uint32_t stage_bytes(const few *f, uint32_t warps)
+{
+    return warps * f->w_bytes + f->x_bytes;
+}
+
+static uint32_t round_up(uint32_t count, uint32_t of)
+{
+    return (count + of - 1) / of;
+}
+
+/* A unit: the rows of a block, a range of k, as many tokens as the kernel takes. */
+static uint32_t units(const few *f, uint32_t n, uint32_t tokens, uint32_t splits, uint32_t warps)
+{
+    return round_up(n, warps * f->rows) * splits * round_up(tokens, f->tokens);
+}
+
+bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
+                           cuda_gemm_room room, uint32_t warps, uint32_t stages, uint32_t blocks,
+                           cuda_gemm_plan *out)
+{
+    const few *f = kernel_for(kind, tokens);
+    if (!warps || warps > f->warps || stages < MIN_STAGES || stages > MAX_STAGES || !blocks ||
+        stages * stage_bytes(f, warps) > room.shared_bytes)
+        return false;
+    *out = (cuda_gemm_plan){
+        .kernel = f->name,
+        .grid = RAD_MIN(units(f, n, tokens, splits, warps), room.multiprocessors * blocks),
+        .threads = 32 * (warps + round_up(f->tokens, 16)),
+        .shared_bytes = stages * stage_bytes(f, warps),
+        .warps = warps,
+        .stages = stages};
+    return true;
+}
+
+/* The busiest multiprocessor's units: rows of W, which come from memory, tokens, which come from
+ * the L2 at twice the speed, and what a stage takes whatever it holds. */
+static uint64_t time_of(const few *f, uint32_t n, uint32_t tokens, uint32_t splits, uint32_t warps,
+                        uint32_t multiprocessors)
+{
+    const uint32_t most = round_up(units(f, n, tokens, splits, warps), multiprocessors);
+    const uint32_t x_bytes = f->x_bytes / f->tokens * RAD_MIN(tokens, f->tokens);
+    return (uint64_t)most * (2 * warps * f->w_bytes + x_bytes + STAGE_COST);
+}
+
+cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
+                                  cuda_gemm_room room)
+{
+    const few *f = kernel_for(kind, tokens);
+    const uint32_t most = RAD_MIN(room.shared_bytes, (uint32_t)GEMM_FEW_SHARED);
+    uint32_t warps = 1, stages = MIN_STAGES;
+    for (uint32_t w = 2; w <= f->warps && MIN_STAGES * stage_bytes(f, w) <= most; w++)
+        if (time_of(f, n, tokens, splits, w, room.multiprocessors) <=
+            time_of(f, n, tokens, splits, warps, room.multiprocessors))
+            warps = w;
+    /* 64 KB of W under way, and one stage that is multiplied by. */
+    while (stages < MAX_STAGES && (stages - 1) * warps * f->w_bytes < 64 << 10 &&
+           (stages + 1) * stage_bytes(f, warps) <= most)
+        stages++;
+    cuda_gemm_plan plan;
+    const bool fits = cuda_gemm_few_plan_of(kind, n, tokens, splits, room, warps, stages, 1, &plan);
+    RAD_ASSERT(fits); /* 3 stages of one warp: 78 KB at most; sm_80 and newer have 99 KB */
+    return plan;
+}

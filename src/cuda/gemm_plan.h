@@ -1,0 +1,45 @@
+/* gemm_plan.h - how the products of gemm_few.cu and gemm_quant.cu are launched. The bits do not
+ * depend on it.
+ *
+ * A plan is a matter of time alone: which of the kernels, how many rows of W a block takes at a
+ * time, and how many copies it has under way. The memory of an H100 gives a multiprocessor 14 bytes
+ * a cycle, after some 1,000 cycles; so 32 to 64 KB must be under way in each, and what a wait for
+ * the previous kernel leaves of them is what the next one already has. */
+#ifndef CUDA_GEMM_PLAN_H
+#define CUDA_GEMM_PLAN_H
+
+#include "base/base.h"
+#include "cuda/kernels/kernel_args.h"
+
+enum {
+    GEMM_FEW_TOKENS = 64,       /* of gemm_few.cu, at most; gemm_quant.cu takes any number */
+    GEMM_FEW_SHARED = 160 << 10 /* dynamic shared memory at most, where the GPU has it */
+};
+
+/* What W is. */
+typedef enum cuda_gemm_kind { CUDA_GEMM_BF16, CUDA_GEMM_Q8_0, CUDA_GEMM_Q4_K } cuda_gemm_kind;
+
+typedef struct cuda_gemm_plan {
+    const char *kernel;
+    uint32_t grid, threads, shared_bytes;
+    uint32_t warps, stages; /* gemm_args and gemm_quant_args have them */
+} cuda_gemm_plan;
+
+/* What a GPU has: cuda_gpu says so. */
+typedef struct cuda_gemm_room {
+    uint32_t multiprocessors, shared_bytes; /* of a block */
+} cuda_gemm_room;
+
+/* The product of a matrix of n rows, padded, by `tokens` rows of x, in `splits` ranges of k
+ * (cuda_splits; the quantised: 1). */
+cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
+                                  cuda_gemm_room room);
+
+/* The same with `warps` warps that multiply, `stages` stages and at most `blocks` blocks a
+ * multiprocessor, instead of what is thought best: for measurements and tests. False: does not
+ * fit. */
+bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
+                           cuda_gemm_room room, uint32_t warps, uint32_t stages, uint32_t blocks,
+                           cuda_gemm_plan *out);
+
+#endif

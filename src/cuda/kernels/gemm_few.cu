@@ -1,0 +1,214 @@
+/* gemm_few.cu - bf16 products for 1 to 64 tokens: as fast as W can be read.
+ *
+ * Rows of W are the M side of m16n8k16, tokens its N side. A block has warps of two kinds:
+ *
+ *     warps [0, warps)    each has 16 rows of W (gemm_few_64: 32), copies them and multiplies
+ *     the rest            copy tokens, 16 each, which all of the former multiply by
+ *
+ * Both copy the same 128 k at a time into a ring of stages of shared memory:
+ *
+ *     stage | 16 rows of warp 0 | 16 rows of warp 1 | ... | tokens |     a row: 128 k and 16 bytes
+ *                                                                        (no two rows of eight
+ *                                                                         share banks)
+ *
+ * A thread waits for its copies of a stage, and SYNC_BLOCK makes everyone's seen; it also says that
+ * the stage before has been multiplied by, whose place the next copies take. Copies of one thread
+ * end in order: were tokens copied by the threads of W, whose first copies begin before
+ * wait_previous, the first stage would be there only after all of those.
+ *
+ * A unit of work is a block's rows in one range of k; block b takes units b, b + GRID_X, ... and
+ * the ring runs on from one to the next.
+ *
+ * P1: kernel_args.h. A number's chain of mma is in one thread group's registers, in ascending k. */
+#include "device/kernels/dialect.h"
+
+#include "cuda/kernels/glu.h"
+#include "cuda/kernels/kernel_args.h"
+
+enum { STAGE_K = 128, PITCH = STAGE_K * 2 + 16 /* bytes */ };
+
+/* What a thread copies, stage after stage. */
+typedef struct copier {
+    const u16 *from; /* this lane's part of the next stage */
+    u8 *to;          /* in the first slot */
+    u64 two_rows;    /* numbers between rows that follow each other here */
+    u32 rows;        /* that exist, of those of its warp */
+    u32 left;        /* k of the unit */
+    u32 unit, slot;
+} copier;
+
+/* All but the latest `pending` groups of this thread's copies are there. */
+INLINE void wait_copies(u32 pending)
+{
+    if (pending >= 6)
+        COPY_WAIT(6);
+    else if (pending >= 4)
+        COPY_WAIT(4);
+    else if (pending >= 2)
+        COPY_WAIT(2);
+    else
+        COPY_WAIT(1);
+}
+
+/* The beginning of the copier's unit; `rows` is a block's, `first` the warp's in a block or among
+ * tokens, of which it has `of_warp`. */
+INLINE void begin_unit(copier *c, const gemm_args a, u32 of_x, u32 rows, u32 first, u32 of_warp)
+{
+    const u32 groups = div_up(a.n, rows), range = c->unit / groups;
+    const u32 row = of_x ? first : (c->unit - range * groups) * rows + first;
+    const u32 most = of_x ? a.tokens : a.n;
+    c->left = a.k / a.splits;
+    c->rows = row < most ? most - row : 0;
+    if (of_x && c->rows > of_warp) c->rows = of_warp;
+    c->from = (of_x ? a.x : a.w) + (u64)(row + (LANE >> 4)) * a.k + range * c->left +
+              (LANE & 15) * 8;
+}
+
+/* A stage's copies of this warp, `most` rows at most, two at a time; a range's last stage may have
+ * 64 k. */
+INLINE void copy_stage(copier *c, const gemm_args a, u32 stage_bytes, u32 of_x, u32 rows, u32 first,
+                       u32 of_warp, u32 most)
+{
+    const u16 *from = c->from;
+    u8 *to = c->to + c->slot * stage_bytes;
+    if ((LANE & 15) * 8 < c->left) {
+        UNROLL
+        for (u32 r = 0; r < most; r += 2, from += c->two_rows)
+            if (r + (LANE >> 4) < c->rows) copy16_async(to + r * PITCH, from);
+    }
+    if (++c->slot == a.stages) c->slot = 0;
+    c->from += STAGE_K;
+    if (c->left > STAGE_K) {
+        c->left -= STAGE_K;
+    } else {
+        c->unit += GRID_X;
+        begin_unit(c, a, of_x, rows, first, of_warp); /* of a unit that is none: not copied */
+    }
+}
+
+/* 32 k of W and x, as the instruction wants them. */
+#define LOAD(tiles, columns, to, at)                                                               \
+    UNROLL                                                                                         \
+    for (u32 m = 0; m < (tiles); m++) {                                                            \
+        load_matrix4(wf[to][m][0], w_rows + m * 16 * PITCH + (at)*2);                              \
+        load_matrix4(wf[to][m][1], w_rows + m * 16 * PITCH + (at)*2 + 32);                         \
+    }                                                                                              \
+    UNROLL                                                                                         \
+    for (u32 c = 0; c < (columns); c++)                                                            \
+        load_matrix4(xf[to][c], x_rows + c * 8 * PITCH + (at)*2);
+
+/* acc[tile][column] += W * x; what does not depend on each other first. */
+#define MULTIPLY(tiles, columns, of)                                                               \
+    UNROLL                                                                                         \
+    for (u32 half = 0; half < 2; half++)                                                           \
+        UNROLL                                                                                     \
+    for (u32 c = 0; c < (columns); c++)                                                            \
+        UNROLL                                                                                     \
+    for (u32 m = 0; m < (tiles); m++)                                                              \
+        mma_bf16(acc[m][c], wf[of][m][half], xf[of][c] + 2 * half);
+
+/* A tile's numbers: this lane has rows r and r + 8 of tokens t and t + 1. */
+INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const float acc[4])
+{
+    row += LANE >> 2;
+    token += (LANE & 3) * 2;
+    if (a.epilogue == GEMM_SWIGLU) {
+        u16 *out = (u16 *)a.out + (row >> 4) * 8 + (row & 7);
+        UNROLL
+        for (u32 i = 0; i < 2; i++)
+            if (token + i < a.tokens && row < a.n_out)
+                out[(u64)(token + i) * a.ld_out] = (u16)float_bf16(swiglu(acc[i], acc[2 + i]));
+        return;
+    }
+    float *out = (float *)a.out + (u64)part * a.tokens * a.ld_out + row;
+    UNROLL
+    for (u32 i = 0; i < 4; i++)
+        if (token + (i & 1) < a.tokens && row + (i >> 1) * 8 < a.n_out)
+            out[(u64)(token + (i & 1)) * a.ld_out + (i >> 1) * 8] = acc[i];
+}
+
+/* A kernel for up to columns * 8 tokens, whose warps have tiles * 16 rows each. */
+#define GEMM_FEW(name, threads, tiles, columns)                                                    \
+    KERNEL(name, threads, gemm_args)                                                               \
+    {                                                                                              \
+        enum { TOKENS = (columns)*8, OF_WARP = TOKENS < 16 ? TOKENS : 16 };                        \
+        SHARED_DYNAMIC(u8, ring);                                                                  \
+        launch_next();                                                                             \
+        const u32 rows = a.warps * (tiles)*16, groups = div_up(a.n, rows);                         \
+        const u32 range_k = a.k / a.splits, stage_bytes = (rows + TOKENS) * PITCH;                 \
+        const u32 mine = div_up(groups * a.splits - BLOCK_X, GRID_X); /* GRID_X <= units */        \
+        const u32 total = mine * div_up(range_k, STAGE_K), ahead = a.stages - 1;                   \
+        const u32 of_x = WARP >= a.warps;                                                          \
+        const u32 first = of_x ? (WARP - a.warps) * 16 : WARP * (tiles)*16;                        \
+        copier next = {.two_rows = 2 * (u64)a.k, .unit = BLOCK_X, .slot = 0};                      \
+        next.to = ring + ((of_x ? rows : 0) + first + (LANE >> 4)) * PITCH + (LANE & 15) * 16;     \
+        begin_unit(&next, a, of_x, rows, first, OF_WARP);                                          \
+        float acc[tiles][columns][4];                                                              \
+        UNROLL                                                                                     \
+        for (u32 m = 0; m < (tiles); m++)                                                          \
+            UNROLL                                                                                 \
+        for (u32 c = 0; c < (columns); c++)                                                        \
+            acc[m][c][0] = acc[m][c][1] = acc[m][c][2] = acc[m][c][3] = 0;                         \
+        if (of_x) wait_previous();                                                                 \
+        for (u32 i = 0; i < ahead; i++) {                                                          \
+            if (i < total)                                                                         \
+                copy_stage(&next, a, stage_bytes, of_x, rows, first, OF_WARP, (tiles)*16);         \
+            copy_commit();                                                                         \
+        }                                                                                          \
+        u32 unit = BLOCK_X, slot = 0, left = range_k;                                              \
+        for (u32 i = 0; i < total; i++) {                                                          \
+            wait_copies(ahead - 1);                                                                \
+            SYNC_BLOCK();                                                                          \
+            const u8 *w_rows = ring + slot * stage_bytes + (first + (LANE & 15)) * PITCH +         \
+                               (LANE >> 4) * 16;                                                   \
+            const u8 *x_rows = ring + slot * stage_bytes + (rows + (LANE & 7)) * PITCH +           \
+                               (LANE >> 3) * 16;                                                   \
+            u32 wf[2][tiles][2][4], xf[2][columns][4];                                             \
+            if (!of_x) {                                                                           \
+                LOAD(tiles, columns, 0, 0)                                                         \
+            }                                                                                      \
+            if (i + ahead < total)                                                                 \
+                copy_stage(&next, a, stage_bytes, of_x, rows, first, OF_WARP, (tiles)*16);         \
+            copy_commit();                                                                         \
+            if (++slot == a.stages) slot = 0;                                                      \
+            if (of_x) continue;                                                                    \
+            if (left >= STAGE_K) {                                                                 \
+                UNROLL                                                                             \
+                for (u32 k = 0; k < STAGE_K / 32; k++) {                                           \
+                    if (k + 1 < STAGE_K / 32) {                                                    \
+                        LOAD(tiles, columns, (k + 1) & 1, (k + 1) * 32)                            \
+                    }                                                                              \
+                    MULTIPLY(tiles, columns, k & 1)                                                \
+                }                                                                                  \
+            } else {                                                                               \
+                MULTIPLY(tiles, columns, 0)                                                        \
+                LOAD(tiles, columns, 0, 32)                                                        \
+                MULTIPLY(tiles, columns, 0)                                                        \
+            }                                                                                      \
+            if (left > STAGE_K) {                                                                  \
+                left -= STAGE_K;                                                                   \
+                continue;                                                                          \
+            }                                                                                      \
+            left = range_k;                                                                        \
+            const u32 range = unit / groups, row = (unit - range * groups) * rows + first;         \
+            unit += GRID_X;                                                                        \
+            wait_previous();                                                                       \
+            /* One copy of the code of a store: numbers move to it, zeros behind them. */          \
+            ROLLED                                                                                 \
+            for (u32 c = 0; c < (columns); c++)                                                    \
+                UNROLL                                                                             \
+            for (u32 m = 0; m < (tiles); m++) {                                                    \
+                store_tile(a, range, row + m * 16, c * 8, acc[m][0]);                              \
+                UNROLL                                                                             \
+                for (u32 j = 0; j < (columns); j++)                                                \
+                    UNROLL                                                                         \
+                for (u32 e = 0; e < 4; e++)                                                        \
+                    acc[m][j][e] = j + 1 < (columns) ? acc[m][j + 1][e] : 0;                       \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+GEMM_FEW(gemm_few_8, 288, 1, 1)
+GEMM_FEW(gemm_few_16, 288, 1, 2)
+GEMM_FEW(gemm_few_32, 320, 1, 4)
+GEMM_FEW(gemm_few_64, 256, 2, 8)

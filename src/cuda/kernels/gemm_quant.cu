@@ -1,0 +1,241 @@
+/* gemm_quant.cu - products with Q8_0 and Q4_K weights that have the CPU's bits, for any number of
+ * tokens.
+ *
+ * The sum of 32 products is an integer: m16n8k32 makes it exactly. What is added to a number, block
+ * after block, is written in model/gemm_quant.h, and done here in the same order:
+ *
+ *     acc = fma(sum, d of w * d of x, acc)               Q4_K: d of w is d * scale,
+ *     acc = fma(-(dmin * min), d of x * sum of q, acc)   and this beside
+ *
+ * Blocks of threads, their ring of stages and their units are those of gemm_few.cu; a stage holds
+ * 256 k, and tokens beyond a kernel's are units of their own:
+ *
+ *     stage | 16 rows of warp 0 | 16 rows of warp 1 | ... | q of tokens | d of them | d * sums
+ *
+ * A warp's 16 rows and 256 k are contiguous in memory, in the order in which its lanes want them
+ * (cuda/quant_pack.h): scales, then 16 bytes a lane for 32 k of Q8_0 or 64 k of Q4_K, registers of
+ * the instruction as they are. Those of Q4_K have an even group in the low halves of their bytes,
+ * the odd one behind it in the high ones. */
+#include "device/kernels/dialect.h"
+
+#include "cuda/kernels/kernel_args.h"
+
+enum {
+    STAGE_K = 256,
+    BLOCKS = STAGE_K / 32,
+    PITCH = STAGE_K + 16, /* of a token: no two of eight share banks */
+    Q8_0_BYTES = 16 * (STAGE_K / 32) * 34,
+    Q4_K_BYTES = 16 * 148,
+    Q8_0_SCALES = 16 * BLOCKS * 2,     /* [16][8] f16 */
+    Q4_K_SCALES = 16 * BLOCKS * 2 + 64 /* [16][8] scale and minimum, [16] d and dmin in f16 */
+};
+
+/* As it is loaded and stored by one instruction. */
+typedef struct quad {
+    u32 of[4];
+} __attribute__((aligned(16))) quad;
+typedef struct pair {
+    float of[2];
+} __attribute__((aligned(8))) pair;
+
+typedef struct place {
+    u32 unit, step, slot;
+} place;
+
+INLINE void advance(place *p, u32 steps, u32 stages)
+{
+    if (++p->slot == stages) p->slot = 0;
+    if (++p->step == steps) p->step = 0, p->unit += GRID_X;
+}
+
+INLINE void wait_copies(u32 pending)
+{
+    if (pending >= 6)
+        COPY_WAIT(6);
+    else if (pending >= 4)
+        COPY_WAIT(4);
+    else if (pending >= 2)
+        COPY_WAIT(2);
+    else
+        COPY_WAIT(1);
+}
+
+/* A warp copies `bytes`, which follow one another. */
+INLINE void copy_bytes(u8 *to, const u8 *from, u32 bytes)
+{
+    UNROLL
+    for (u32 at = 0; at < bytes; at += 512)
+        if (at + LANE * 16 < bytes) copy16_async(to + at + LANE * 16, from + at + LANE * 16);
+}
+
+/* acc[0..3] of 16 rows and 8 tokens, of a block: w as the instruction wants it, two registers of x,
+ * d of rows r and r + 8, d of tokens t and t + 1. */
+INLINE void add_block(float acc[4], const u32 w[4], const u32 x[2], const float dw[2], pair dx)
+{
+    i32 sum[4] = {0, 0, 0, 0};
+    mma_i8(sum, w, x);
+    UNROLL
+    for (u32 i = 0; i < 4; i++)
+        acc[i] = FMA((float)sum[i], dw[i >> 1] * dx.of[i & 1], acc[i]);
+}
+
+/* Two blocks of Q8_0, of all tokens. */
+INLINE void add_q8_0(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
+{
+    const quad *q = (const quad *)(w + Q8_0_SCALES) + two * 64 + LANE;
+    const quad w0 = q[0], w1 = q[32];
+    const u32 *scales = (const u32 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
+    const u32 s0 = scales[0], s8 = scales[8 * (BLOCKS / 2)];
+    const float d0[2] = {half_float(s0 & 0xffff), half_float(s8 & 0xffff)};
+    const float d1[2] = {half_float(s0 >> 16), half_float(s8 >> 16)};
+    UNROLL
+    for (u32 c = 0; c < columns; c++) {
+        u32 xf[4];
+        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
+        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
+        add_block(acc[c], w0.of, xf, d0, dx[0]);
+        add_block(acc[c], w1.of, xf + 2, d1, dx[columns * 4]);
+    }
+}
+
+INLINE void add_minima(float acc[4], const float min[2], pair sums)
+{
+    UNROLL
+    for (u32 i = 0; i < 4; i++)
+        acc[i] = FMA(-min[i >> 1], sums.of[i & 1], acc[i]);
+}
+
+/* Two groups of Q4_K. */
+INLINE void add_q4_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
+{
+    const quad q = ((const quad *)(w + Q4_K_SCALES))[two * 32 + LANE];
+    const u32 *scales = (const u32 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
+    const u32 *both = (const u32 *)(w + 16 * BLOCKS * 2) + (LANE >> 2);
+    float dw[2][2], min[2][2]; /* [of the two groups][row] */
+    UNROLL
+    for (u32 r = 0; r < 2; r++) {
+        const u32 s = scales[r * 8 * (BLOCKS / 2)], ds = both[r * 8];
+        const float of_row = half_float(ds & 0xffff), min_of_row = half_float(ds >> 16);
+        dw[0][r] = of_row * (float)(s & 255);
+        min[0][r] = min_of_row * (float)(s >> 8 & 255);
+        dw[1][r] = of_row * (float)(s >> 16 & 255);
+        min[1][r] = min_of_row * (float)(s >> 24);
+    }
+    u32 w0[4], w1[4];
+    UNROLL
+    for (u32 i = 0; i < 4; i++) {
+        w0[i] = q.of[i] & 0x0f0f0f0f;
+        w1[i] = q.of[i] >> 4 & 0x0f0f0f0f;
+    }
+    UNROLL
+    for (u32 c = 0; c < columns; c++) {
+        u32 xf[4];
+        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
+        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
+        const pair *sums = dx + BLOCKS * columns * 4;
+        add_block(acc[c], w0, xf, dw[0], dx[0]);
+        add_minima(acc[c], min[0], sums[0]);
+        add_block(acc[c], w1, xf + 2, dw[1], dx[columns * 4]);
+        add_minima(acc[c], min[1], sums[columns * 4]);
+    }
+}
+
+INLINE void store_tile(const gemm_quant_args a, u32 row, u32 token, const float acc[4])
+{
+    row += LANE >> 2;
+    token += (LANE & 3) * 2;
+    float *out = a.out + (u64)token * a.ld_out + row;
+    UNROLL
+    for (u32 i = 0; i < 4; i++)
+        if (token + (i & 1) < a.tokens && row + (i >> 1) * 8 < a.n_out)
+            out[(u64)(i & 1) * a.ld_out + (i >> 1) * 8] = acc[i];
+}
+
+/* What a warp of x copies of a stage: its 16 tokens (or fewer), from `token` on. */
+INLINE void copy_tokens(const gemm_quant_args a, u8 *q, u8 *d, u32 columns, u32 sums, u32 first,
+                        u32 token, u32 step)
+{
+    const u32 most = columns == 1 ? 8 : 16, row = LANE >> 4;
+    const i8 *from = a.x + (u64)(token + row) * a.k + step * STAGE_K + (LANE & 15) * 16;
+    UNROLL
+    for (u32 r = 0; r < most; r += 2)
+        if (token + r + row < a.tokens)
+            copy16_async(q + (first + r + row) * PITCH + (LANE & 15) * 16, from + (u64)r * a.k);
+    /* Four tokens of a block a lane. */
+    const u32 block = LANE / (most / 4), four = LANE % (most / 4) * 4;
+    if (block >= BLOCKS || token + four >= a.ld_tokens) return;
+    const float *scales = a.scales + (u64)(step * BLOCKS + block) * a.ld_tokens + token + four;
+    u8 *to = d + (block * columns * 8 + first + four) * 4;
+    copy16_async(to, scales);
+    if (sums) copy16_async(to + BLOCKS * columns * 8 * 4, scales + (u64)(a.k / 32) * a.ld_tokens);
+}
+
+/* A kernel that takes columns * 8 tokens at a time, with_sums: 0 or 1. */
+#define GEMM_QUANT(name, add, w_bytes, with_sums, columns)                                         \
+    KERNEL(name, 320, gemm_quant_args)                                                             \
+    {                                                                                              \
+        enum { TOKENS = (columns)*8, D_BYTES = TOKENS * BLOCKS * 4 };                              \
+        SHARED_DYNAMIC(u8, ring);                                                                  \
+        launch_next();                                                                             \
+        const u32 w_warps = a.warps, steps = a.k / STAGE_K, groups = div_up(a.n, w_warps * 16);    \
+        const u32 units = groups * div_up(a.tokens, TOKENS);                                       \
+        const u32 x_at = w_warps * (w_bytes), d_at = x_at + TOKENS * PITCH;                        \
+        const u32 stage_bytes = d_at + D_BYTES * (1 + (with_sums));                                \
+        const u32 total = div_up(units - BLOCK_X, GRID_X) * steps; /* GRID_X <= units */           \
+        const u32 of_x = WARP >= w_warps, first = of_x ? (WARP - w_warps) * 16 : WARP * 16;        \
+        float acc[columns][4];                                                                     \
+        UNROLL                                                                                     \
+        for (u32 c = 0; c < (columns); c++)                                                        \
+            acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = 0;                                     \
+        if (of_x) wait_previous();                                                                 \
+        place next = {BLOCK_X, 0, 0}, now = next;                                                  \
+        for (u32 i = 0; i < total + a.stages - 1; i++) {                                           \
+            if (i >= a.stages - 1) {                                                               \
+                wait_copies(a.stages - 2);                                                         \
+                SYNC_BLOCK();                                                                      \
+            }                                                                                      \
+            if (i < total) {                                                                       \
+                const u32 tile = next.unit / groups;                                               \
+                const u32 row = (next.unit - tile * groups) * w_warps * 16 + first;                \
+                u8 *slot = ring + next.slot * stage_bytes;                                         \
+                if (of_x)                                                                          \
+                    copy_tokens(a, slot + x_at, slot + d_at, columns, with_sums, first,            \
+                                tile * TOKENS + first, next.step);                                 \
+                else if (row < a.n)                                                                \
+                    copy_bytes(slot + WARP * (w_bytes),                                            \
+                               a.w + ((u64)(row / 16) * steps + next.step) * (w_bytes), w_bytes);  \
+                advance(&next, steps, a.stages);                                                   \
+            }                                                                                      \
+            copy_commit();                                                                         \
+            if (i < a.stages - 1) continue;                                                        \
+            if (!of_x) {                                                                           \
+                const u8 *slot = ring + now.slot * stage_bytes;                                    \
+                const u8 *w = slot + WARP * (w_bytes);                                             \
+                const u8 *x = slot + x_at + (LANE & 7) * PITCH + (LANE >> 3) * 16;                 \
+                const u8 *d = slot + d_at + (LANE & 3) * 8;                                        \
+                ROLLED                                                                             \
+                for (u32 two = 0; two < BLOCKS / 2; two++)                                         \
+                    add(acc, columns, w, two, x, d);                                               \
+                if (now.step + 1 == steps) {                                                       \
+                    const u32 tile = now.unit / groups;                                            \
+                    const u32 row = (now.unit - tile * groups) * w_warps * 16 + first;             \
+                    wait_previous();                                                               \
+                    UNROLL                                                                         \
+                    for (u32 c = 0; c < (columns); c++) {                                          \
+                        store_tile(a, row, tile *TOKENS + c * 8, acc[c]);                          \
+                        acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = 0;                         \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+            advance(&now, steps, a.stages);                                                        \
+        }                                                                                          \
+    }
+
+GEMM_QUANT(gemm_q8_0_8, add_q8_0, Q8_0_BYTES, 0, 1)
+GEMM_QUANT(gemm_q8_0_16, add_q8_0, Q8_0_BYTES, 0, 2)
+GEMM_QUANT(gemm_q8_0_32, add_q8_0, Q8_0_BYTES, 0, 4)
+GEMM_QUANT(gemm_q8_0_64, add_q8_0, Q8_0_BYTES, 0, 8)
+GEMM_QUANT(gemm_q4_k_8, add_q4_k, Q4_K_BYTES, 1, 1)
+GEMM_QUANT(gemm_q4_k_16, add_q4_k, Q4_K_BYTES, 1, 2)
+GEMM_QUANT(gemm_q4_k_32, add_q4_k, Q4_K_BYTES, 1, 4)
+GEMM_QUANT(gemm_q4_k_64, add_q4_k, Q4_K_BYTES, 1, 8)
