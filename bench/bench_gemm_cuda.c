@@ -1,0 +1,214 @@
+/* bench_gemm_cuda.c - products on a GPU: bytes of weights a second for few tokens, beside what this
+ * GPU reads at most.
+ *
+ *     bench_gemm_cuda [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--pool MB]
+ *                     [--quick]
+ *
+ * Every shape is measured with the plan that the runner takes and with others: rows and stages of a
+ * block, blocks of a multiprocessor, and other numbers of ranges of k than the order of sums that
+ * P1 fixes, of which the fastest shows what the promise costs. Weights rotate through a pool larger
+ * than the L2. A dependent launch begins before the one before it has ended, as in a runner's step.
+ * --quick measures the runner's plan alone. */
+#include "cuda_bench.h"
+
+#include "cuda/gemm_plan.h"
+
+#include <math.h>
+
+static const struct shape {
+    const char *name;
+    uint32_t n, k, epilogue;
+} shapes[] = {{"0.6b qkv", 4096, 1024, GEMM_PARTS},       {"0.6b o", 1024, 2048, GEMM_PARTS},
+              {"0.6b gate_up", 6144, 1024, GEMM_SWIGLU},  {"0.6b down", 1024, 3072, GEMM_PARTS},
+              {"0.6b lm_head", 151936, 1024, GEMM_PARTS}, {"8b qkv", 6144, 4096, GEMM_PARTS},
+              {"8b o", 4096, 4096, GEMM_PARTS},           {"8b gate_up", 28672, 4096, GEMM_SWIGLU},
+              {"8b down", 4096, 14336, GEMM_PARTS},       {"8b lm_head", 128256, 4096, GEMM_PARTS}};
+static const uint32_t tokens_of[] = {1, 8, 16, 32, 64};
+
+enum { OUT_BYTES = 64 * 151936 * 4, MOST_SPLITS = 16 };
+
+/* A product as it is launched. */
+typedef struct product {
+    const struct shape *shape;
+    uint32_t tokens, splits;
+    cuda_gemm_plan plan;
+    cuda_function kernel;
+    cuda_ptr x, out;
+} product;
+
+typedef struct bench {
+    cuda_bench gpu;
+    struct {
+        const char *name;
+        cuda_function kernel;
+    } kernels[4];
+    cuda_ptr x, out;
+    FILE *json;
+    uint32_t num_rows;
+} bench;
+
+static size_t weight_bytes(const struct shape *s)
+{
+    return (size_t)s->n * s->k * 2;
+}
+
+static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
+{
+    const product *p = of;
+    const size_t bytes = weight_bytes(p->shape), copies = RAD_MAX(b->pool_bytes / bytes, (size_t)1);
+    const gemm_args args = {.w = (const void *)(b->pool + i % copies * bytes),
+                            .x = (const void *)p->x,
+                            .out = (void *)p->out,
+                            .n = p->shape->n,
+                            .n_out = p->shape->n,
+                            .k = p->shape->k,
+                            .tokens = p->tokens,
+                            .splits = p->splits,
+                            .ld_out = p->shape->epilogue == GEMM_SWIGLU ? p->shape->n / 2
+                                                                        : p->shape->n,
+                            .epilogue = p->shape->epilogue,
+                            .warps = p->plan.warps,
+                            .stages = p->plan.stages};
+    const uint32_t grid[3] = {p->plan.grid, 1, 1};
+    rad_error err;
+    cuda_bench_ok(cuda_launch(&b->cu, p->kernel, grid, p->plan.threads, p->plan.shared_bytes,
+                              b->stream, dependent, &args, sizeof args, &err),
+                  &err);
+}
+
+/* Seconds of a launch; graphs last about a millisecond. */
+static double measure(bench *b, product *p, bool dependent, uint32_t repeats)
+{
+    const double guess = (double)weight_bytes(p->shape) / b->gpu.read_rate + 2e-6;
+    const uint32_t count = (uint32_t)fmin(fmax(1e-3 / guess, 4), 200);
+    for (size_t i = 0; i < RAD_COUNT(b->kernels); i++)
+        if (strcmp(b->kernels[i].name, p->plan.kernel) == 0) p->kernel = b->kernels[i].kernel;
+    return cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_product, p}, count, repeats,
+                              dependent);
+}
+
+static void report(bench *b, const product *p, const char *what, double seconds, double alone)
+{
+    const double rate = (double)weight_bytes(p->shape) / seconds;
+    printf("%-13s %3u  %-10s %-11s warps %u stages %u grid %4u splits %2u  %7.2f us (alone %7.2f)"
+           " %6.2f TB/s %3.0f%%\n",
+           p->shape->name, p->tokens, what, p->plan.kernel, p->plan.warps, p->plan.stages,
+           p->plan.grid, p->splits, seconds * 1e6, alone * 1e6, rate * 1e-12,
+           100 * rate / b->gpu.read_rate);
+    fflush(stdout);
+    if (!b->json) return;
+    fprintf(b->json,
+            "%s\n  {\"shape\": \"%s\", \"n\": %u, \"k\": %u, \"tokens\": %u, \"what\": \"%s\", "
+            "\"kernel\": \"%s\", \"warps\": %u, \"stages\": %u, \"grid\": %u, \"splits\": %u, "
+            "\"seconds\": %.4g, \"seconds_alone\": %.4g, \"bytes_per_second\": %.5g, "
+            "\"of_ceiling\": %.4f}",
+            b->num_rows++ ? "," : "", p->shape->name, p->shape->n, p->shape->k, p->tokens, what,
+            p->plan.kernel, p->plan.warps, p->plan.stages, p->plan.grid, p->splits, seconds, alone,
+            rate, rate / b->gpu.read_rate);
+}
+
+/* The fastest plan with these ranges, of those with up to `most` blocks a multiprocessor. */
+static double search(bench *b, product p, uint32_t splits, uint32_t most, product *best)
+{
+    static const uint32_t stages[] = {3, 4, 6, 8};
+    const cuda_gemm_room room = {(uint32_t)b->gpu.gpu.multiprocessors,
+                                 (uint32_t)b->gpu.gpu.shared_bytes};
+    double fastest = INFINITY;
+    p.splits = splits;
+    for (uint32_t warps = 1; warps <= 8; warps++)
+        for (size_t s = 0; s < RAD_COUNT(stages); s++)
+            for (uint32_t blocks = 1; blocks <= most; blocks++) {
+                if (!cuda_gemm_few_plan_of(CUDA_GEMM_BF16, p.shape->n, p.tokens, splits, room,
+                                           warps, stages[s], blocks, &p.plan) ||
+                    (blocks > 1 && (p.plan.grid <= room.multiprocessors * (blocks - 1) ||
+                                    p.plan.shared_bytes * blocks > room.shared_bytes)))
+                    continue;
+                const double seconds = measure(b, &p, true, 3);
+                if (seconds < fastest) fastest = seconds, *best = p;
+            }
+    return fastest;
+}
+
+/* "free order": the ranges of k that suit these tokens best, where P1 has cuda_splits for all. */
+static void bench_shape(bench *b, const struct shape *shape, uint32_t tokens, bool quick)
+{
+    const cuda_gemm_room room = {(uint32_t)b->gpu.gpu.multiprocessors,
+                                 (uint32_t)b->gpu.gpu.shared_bytes};
+    const uint32_t splits = shape->epilogue == GEMM_SWIGLU ? 1 : cuda_splits(shape->n, shape->k);
+    product p = {.shape = shape, .tokens = tokens, .splits = splits, .x = b->x, .out = b->out};
+    product best;
+    p.plan = cuda_gemm_few_plan(CUDA_GEMM_BF16, shape->n, tokens, splits, room);
+    report(b, &p, "plan", measure(b, &p, true, 7), measure(b, &p, false, 7));
+    if (quick) return;
+    search(b, p, splits, 3, &best);
+    report(b, &best, "best plan", measure(b, &best, true, 7), measure(b, &best, false, 7));
+    if (shape->epilogue == GEMM_SWIGLU || shape->n > 100000) return;
+
+    product any = best, other;
+    double fastest = INFINITY;
+    for (uint32_t s = 1; s <= MOST_SPLITS; s *= 2) {
+        if (s == splits || shape->k % (s * 64) || shape->k / s < 128) continue;
+        const double seconds = search(b, p, s, 2, &other);
+        if (seconds < fastest) fastest = seconds, any = other;
+    }
+    report(b, &any, "free order", measure(b, &any, true, 7), measure(b, &any, false, 7));
+}
+
+int main(int argc, char **argv)
+{
+    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL;
+    const char *pool = "2560"; /* lm_head of the 8B: twice */
+    bool quick = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            quick = true;
+            continue;
+        }
+        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
+                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
+                          : strcmp(argv[i], "--json") == 0      ? &json
+                          : strcmp(argv[i], "--shape") == 0     ? &only
+                          : strcmp(argv[i], "--pool") == 0      ? &pool
+                                                                : NULL;
+        if (!to || i + 1 == argc) {
+            fprintf(stderr,
+                    "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] "
+                    "[--quick]\n",
+                    argv[0]);
+            return 2;
+        }
+        *to = argv[++i];
+    }
+
+    static bench b;
+    cuda_bench_open(&b.gpu, ptx, bench_ptx, strtoull(pool, NULL, 10) << 20);
+    static const char *const names[] = {"gemm_few_8", "gemm_few_16", "gemm_few_32", "gemm_few_64"};
+    const cuda_module module = cuda_bench_load(&b.gpu, ptx, "gemm_few");
+    for (size_t i = 0; i < RAD_COUNT(names); i++) {
+        b.kernels[i].name = names[i];
+        b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, module, names[i], sizeof(gemm_args),
+                                                (uint32_t)b.gpu.gpu.shared_bytes);
+    }
+    cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
+    b.x = b.gpu.pool; /* random numbers as good as any */
+    printf("%s, %d multiprocessors: reads %.2f TB/s at most\n", b.gpu.gpu.name,
+           b.gpu.gpu.multiprocessors, b.gpu.read_rate * 1e-12);
+    if (json && !(b.json = fopen(json, "w"))) {
+        fprintf(stderr, "%s: cannot be written\n", json);
+        return 1;
+    }
+    if (b.json)
+        fprintf(b.json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g, \"products\": [",
+                b.gpu.gpu.name, b.gpu.read_rate);
+    for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+        for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
+            if (!only || strstr(shapes[s].name, only))
+                bench_shape(&b, &shapes[s], tokens_of[t], quick);
+    if (b.json) {
+        fprintf(b.json, "\n]}\n");
+        fclose(b.json);
+    }
+    b.gpu.cu.mem_free(b.out);
+    cuda_bench_close(&b.gpu);
+    return 0;
+}
