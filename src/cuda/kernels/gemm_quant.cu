@@ -38,15 +38,10 @@ typedef struct pair {
     float of[2];
 } __attribute__((aligned(8))) pair;
 
-typedef struct place {
-    u32 unit, step, slot;
-} place;
-
-INLINE void advance(place *p, u32 steps, u32 stages)
-{
-    if (++p->slot == stages) p->slot = 0;
-    if (++p->step == steps) p->step = 0, p->unit += GRID_X;
-}
+/* What a thread copies next: of a unit, of its rows of W (its warp's first) or its tokens. */
+typedef struct copier {
+    u32 unit, step, slot, row;
+} copier;
 
 INLINE void wait_copies(u32 pending)
 {
@@ -170,72 +165,83 @@ INLINE void copy_tokens(const gemm_quant_args a, u8 *q, u8 *d, u32 columns, u32 
     if (sums) copy16_async(to + BLOCKS * columns * 8 * 4, scales + (u64)(a.k / 32) * a.ld_tokens);
 }
 
-/* A kernel that takes columns * 8 tokens at a time, with_sums: 0 or 1. */
-#define GEMM_QUANT(name, add, w_bytes, with_sums, columns)                                         \
+/* The copier's unit begins: a block's `rows` of W by `tokens`, of which its warp has those from
+ * `first` on. */
+INLINE void begin_unit(copier *c, u32 groups, u32 of_x, u32 rows, u32 tokens, u32 first)
+{
+    const u32 tile = c->unit / groups;
+    c->row = first + (of_x ? tile * tokens : (c->unit - tile * groups) * rows);
+}
+
+/* A kernel that takes columns * 8 tokens at a time, with_sums: 0 or 1; `loop` over a stage. */
+#define GEMM_QUANT(name, add, w_bytes, with_sums, columns, loop)                                   \
     KERNEL(name, 320, gemm_quant_args)                                                             \
     {                                                                                              \
         enum { TOKENS = (columns)*8, D_BYTES = TOKENS * BLOCKS * 4 };                              \
         SHARED_DYNAMIC(u8, ring);                                                                  \
         launch_next();                                                                             \
-        const u32 w_warps = a.warps, steps = a.k / STAGE_K, groups = div_up(a.n, w_warps * 16);    \
-        const u32 units = groups * div_up(a.tokens, TOKENS);                                       \
-        const u32 x_at = w_warps * (w_bytes), d_at = x_at + TOKENS * PITCH;                        \
+        const u32 rows = a.warps * 16, steps = a.k / STAGE_K, groups = div_up(a.n, rows);          \
+        const u32 units = groups * div_up(a.tokens, TOKENS), ahead = a.stages - 1;                 \
+        const u32 x_at = a.warps * (w_bytes), d_at = x_at + TOKENS * PITCH;                        \
         const u32 stage_bytes = d_at + D_BYTES * (1 + (with_sums));                                \
         const u32 total = div_up(units - BLOCK_X, GRID_X) * steps; /* GRID_X <= units */           \
-        const u32 of_x = WARP >= w_warps, first = of_x ? (WARP - w_warps) * 16 : WARP * 16;        \
+        const u32 of_x = WARP >= a.warps, first = (of_x ? WARP - a.warps : WARP) * 16;             \
         float acc[columns][4];                                                                     \
         UNROLL                                                                                     \
         for (u32 c = 0; c < (columns); c++)                                                        \
             acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = 0;                                     \
+        copier next = {BLOCK_X, 0, 0, 0};                                                          \
+        begin_unit(&next, groups, of_x, rows, TOKENS, first);                                      \
+        u32 unit = BLOCK_X, step = 0, slot = 0;                                                    \
         if (of_x) wait_previous();                                                                 \
-        place next = {BLOCK_X, 0, 0}, now = next;                                                  \
-        for (u32 i = 0; i < total + a.stages - 1; i++) {                                           \
-            if (i >= a.stages - 1) {                                                               \
-                wait_copies(a.stages - 2);                                                         \
+        for (u32 i = 0; i < total + ahead; i++) {                                                  \
+            if (i >= ahead) {                                                                      \
+                wait_copies(ahead - 1);                                                            \
                 SYNC_BLOCK();                                                                      \
             }                                                                                      \
             if (i < total) {                                                                       \
-                const u32 tile = next.unit / groups;                                               \
-                const u32 row = (next.unit - tile * groups) * w_warps * 16 + first;                \
-                u8 *slot = ring + next.slot * stage_bytes;                                         \
+                u8 *to = ring + next.slot * stage_bytes;                                           \
                 if (of_x)                                                                          \
-                    copy_tokens(a, slot + x_at, slot + d_at, columns, with_sums, first,            \
-                                tile * TOKENS + first, next.step);                                 \
-                else if (row < a.n)                                                                \
-                    copy_bytes(slot + WARP * (w_bytes),                                            \
-                               a.w + ((u64)(row / 16) * steps + next.step) * (w_bytes), w_bytes);  \
-                advance(&next, steps, a.stages);                                                   \
-            }                                                                                      \
-            copy_commit();                                                                         \
-            if (i < a.stages - 1) continue;                                                        \
-            if (!of_x) {                                                                           \
-                const u8 *slot = ring + now.slot * stage_bytes;                                    \
-                const u8 *w = slot + WARP * (w_bytes);                                             \
-                const u8 *x = slot + x_at + (LANE & 7) * PITCH + (LANE >> 3) * 16;                 \
-                const u8 *d = slot + d_at + (LANE & 3) * 8;                                        \
-                ROLLED                                                                             \
-                for (u32 two = 0; two < BLOCKS / 2; two++)                                         \
-                    add(acc, columns, w, two, x, d);                                               \
-                if (now.step + 1 == steps) {                                                       \
-                    const u32 tile = now.unit / groups;                                            \
-                    const u32 row = (now.unit - tile * groups) * w_warps * 16 + first;             \
-                    wait_previous();                                                               \
-                    UNROLL                                                                         \
-                    for (u32 c = 0; c < (columns); c++) {                                          \
-                        store_tile(a, row, tile *TOKENS + c * 8, acc[c]);                          \
-                        acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = 0;                         \
-                    }                                                                              \
+                    copy_tokens(a, to + x_at, to + d_at, columns, with_sums, first, next.row,      \
+                                next.step);                                                        \
+                else if (next.row < a.n)                                                           \
+                    copy_bytes(to + WARP * (w_bytes),                                              \
+                               a.w + ((u64)(next.row / 16) * steps + next.step) * (w_bytes),       \
+                               w_bytes);                                                           \
+                if (++next.slot == a.stages) next.slot = 0;                                        \
+                if (++next.step == steps) {                                                        \
+                    next.step = 0;                                                                 \
+                    next.unit += GRID_X;                                                           \
+                    begin_unit(&next, groups, of_x, rows, TOKENS, first);                          \
                 }                                                                                  \
             }                                                                                      \
-            advance(&now, steps, a.stages);                                                        \
+            copy_commit();                                                                         \
+            if (i < ahead) continue;                                                               \
+            const u8 *w = ring + slot * stage_bytes + WARP * (w_bytes);                            \
+            const u8 *x = ring + slot * stage_bytes + x_at + (LANE & 7) * PITCH +                  \
+                          (LANE >> 3) * 16;                                                        \
+            const u8 *d = ring + slot * stage_bytes + d_at + (LANE & 3) * 8;                       \
+            if (++slot == a.stages) slot = 0;                                                      \
+            if (of_x) continue;                                                                    \
+            loop for (u32 two = 0; two < BLOCKS / 2; two++) add(acc, columns, w, two, x, d);       \
+            if (++step < steps) continue;                                                          \
+            step = 0;                                                                              \
+            const u32 tile = unit / groups, row = (unit - tile * groups) * rows + first;           \
+            unit += GRID_X;                                                                        \
+            wait_previous();                                                                       \
+            UNROLL                                                                                 \
+            for (u32 c = 0; c < (columns); c++) {                                                  \
+                store_tile(a, row, tile *TOKENS + c * 8, acc[c]);                                  \
+                acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = 0;                                 \
+            }                                                                                      \
         }                                                                                          \
     }
 
-GEMM_QUANT(gemm_q8_0_8, add_q8_0, Q8_0_BYTES, 0, 1)
-GEMM_QUANT(gemm_q8_0_16, add_q8_0, Q8_0_BYTES, 0, 2)
-GEMM_QUANT(gemm_q8_0_32, add_q8_0, Q8_0_BYTES, 0, 4)
-GEMM_QUANT(gemm_q8_0_64, add_q8_0, Q8_0_BYTES, 0, 8)
-GEMM_QUANT(gemm_q4_k_8, add_q4_k, Q4_K_BYTES, 1, 1)
-GEMM_QUANT(gemm_q4_k_16, add_q4_k, Q4_K_BYTES, 1, 2)
-GEMM_QUANT(gemm_q4_k_32, add_q4_k, Q4_K_BYTES, 1, 4)
-GEMM_QUANT(gemm_q4_k_64, add_q4_k, Q4_K_BYTES, 1, 8)
+GEMM_QUANT(gemm_q8_0_8, add_q8_0, Q8_0_BYTES, 0, 1, UNROLL)
+GEMM_QUANT(gemm_q8_0_16, add_q8_0, Q8_0_BYTES, 0, 2, UNROLL)
+GEMM_QUANT(gemm_q8_0_32, add_q8_0, Q8_0_BYTES, 0, 4, ROLLED)
+GEMM_QUANT(gemm_q8_0_64, add_q8_0, Q8_0_BYTES, 0, 8, ROLLED)
+GEMM_QUANT(gemm_q4_k_8, add_q4_k, Q4_K_BYTES, 1, 1, UNROLL)
+GEMM_QUANT(gemm_q4_k_16, add_q4_k, Q4_K_BYTES, 1, 2, UNROLL)
+GEMM_QUANT(gemm_q4_k_32, add_q4_k, Q4_K_BYTES, 1, 4, ROLLED)
+GEMM_QUANT(gemm_q4_k_64, add_q4_k, Q4_K_BYTES, 1, 8, ROLLED)
