@@ -1,17 +1,18 @@
 /* bench_gemm_cuda.c - products on a GPU: bytes of weights a second for few tokens, beside what this
  * GPU reads at most.
  *
- *     bench_gemm_cuda [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--pool MB]
- *                     [--quick]
+ *     bench_gemm_cuda [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--kind q8_0]
+ *                     [--pool MB] [--quick]
  *
  * Every shape is measured with the plan that the runner takes and with others: rows and stages of a
  * block, blocks of a multiprocessor, and other numbers of ranges of k than the order of sums that
- * P1 fixes, of which the fastest shows what the promise costs. Weights rotate through a pool larger
- * than the L2. A dependent launch begins before the one before it has ended, as in a runner's step.
- * --quick measures the runner's plan alone. */
+ * P1 fixes, of which the fastest shows what the promise costs. Quantised weights have the plan and
+ * the best one. Weights rotate through a pool larger than the L2. A dependent launch begins before
+ * the one before it has ended, as in a runner's step. --quick measures the runner's plan alone. */
 #include "cuda_bench.h"
 
 #include "cuda/gemm_plan.h"
+#include "cuda/quant_pack.h"
 
 #include <math.h>
 
@@ -25,11 +26,14 @@ static const struct shape {
               {"8b down", 4096, 14336, GEMM_PARTS},       {"8b lm_head", 128256, 4096, GEMM_PARTS}};
 static const uint32_t tokens_of[] = {1, 8, 16, 32, 64};
 
+static const char *const kinds[] = {"bf16", "q8_0", "q4_k"};
+
 enum { OUT_BYTES = 64 * 151936 * 4, MOST_SPLITS = 16 };
 
 /* A product as it is launched. */
 typedef struct product {
     const struct shape *shape;
+    cuda_gemm_kind kind;
     uint32_t tokens, splits;
     cuda_gemm_plan plan;
     cuda_function kernel;
@@ -41,45 +45,63 @@ typedef struct bench {
     struct {
         const char *name;
         cuda_function kernel;
-    } kernels[4];
+    } kernels[12];
     cuda_ptr x, out;
     FILE *json;
     uint32_t num_rows;
 } bench;
 
-static size_t weight_bytes(const struct shape *s)
+static size_t weight_bytes(const product *p)
 {
-    return (size_t)s->n * s->k * 2;
+    const struct shape *s = p->shape;
+    return p->kind == CUDA_GEMM_BF16   ? (size_t)s->n * s->k * 2
+           : p->kind == CUDA_GEMM_Q8_0 ? cuda_quant_bytes(GEMM_Q8_0, s->n, s->k)
+                                       : cuda_quant_bytes(GEMM_Q4_K, s->n, s->k);
 }
 
 static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
 {
     const product *p = of;
-    const size_t bytes = weight_bytes(p->shape), copies = RAD_MAX(b->pool_bytes / bytes, (size_t)1);
-    const gemm_args args = {.w = (const void *)(b->pool + i % copies * bytes),
+    const struct shape *s = p->shape;
+    const size_t bytes = weight_bytes(p), copies = RAD_MAX(b->pool_bytes / bytes, (size_t)1);
+    const void *w = (const void *)(b->pool + i % copies * bytes);
+    const gemm_args args = {.w = w,
                             .x = (const void *)p->x,
                             .out = (void *)p->out,
-                            .n = p->shape->n,
-                            .n_out = p->shape->n,
-                            .k = p->shape->k,
+                            .n = s->n,
+                            .n_out = s->n,
+                            .k = s->k,
                             .tokens = p->tokens,
                             .splits = p->splits,
-                            .ld_out = p->shape->epilogue == GEMM_SWIGLU ? p->shape->n / 2
-                                                                        : p->shape->n,
-                            .epilogue = p->shape->epilogue,
+                            .ld_out = s->epilogue == GEMM_SWIGLU ? s->n / 2 : s->n,
+                            .epilogue = s->epilogue,
                             .warps = p->plan.warps,
                             .stages = p->plan.stages};
+    const gemm_quant_args quant_args = {.w = w,
+                                        .x = (const void *)p->x,
+                                        .scales = (const void *)p->x,
+                                        .out = (void *)p->out,
+                                        .n = s->n,
+                                        .n_out = s->n,
+                                        .k = s->k,
+                                        .tokens = p->tokens,
+                                        .ld_tokens = (p->tokens + 3) / 4 * 4,
+                                        .ld_out = s->n,
+                                        .warps = p->plan.warps,
+                                        .stages = p->plan.stages};
+    const bool quantised = p->kind != CUDA_GEMM_BF16;
     const uint32_t grid[3] = {p->plan.grid, 1, 1};
     rad_error err;
     cuda_bench_ok(cuda_launch(&b->cu, p->kernel, grid, p->plan.threads, p->plan.shared_bytes,
-                              b->stream, dependent, &args, sizeof args, &err),
+                              b->stream, dependent, quantised ? (const void *)&quant_args : &args,
+                              quantised ? sizeof quant_args : sizeof args, &err),
                   &err);
 }
 
 /* Seconds of a launch; graphs last about a millisecond. */
 static double measure(bench *b, product *p, bool dependent, uint32_t repeats)
 {
-    const double guess = (double)weight_bytes(p->shape) / b->gpu.read_rate + 2e-6;
+    const double guess = (double)weight_bytes(p) / b->gpu.read_rate + 2e-6;
     const uint32_t count = (uint32_t)fmin(fmax(1e-3 / guess, 4), 200);
     for (size_t i = 0; i < RAD_COUNT(b->kernels); i++)
         if (strcmp(b->kernels[i].name, p->plan.kernel) == 0) p->kernel = b->kernels[i].kernel;
@@ -89,7 +111,7 @@ static double measure(bench *b, product *p, bool dependent, uint32_t repeats)
 
 static void report(bench *b, const product *p, const char *what, double seconds, double alone)
 {
-    const double rate = (double)weight_bytes(p->shape) / seconds;
+    const double rate = (double)weight_bytes(p) / seconds;
     printf("%-13s %3u  %-10s %-11s warps %u stages %u grid %4u splits %2u  %7.2f us (alone %7.2f)"
            " %6.2f TB/s %3.0f%%\n",
            p->shape->name, p->tokens, what, p->plan.kernel, p->plan.warps, p->plan.stages,
@@ -98,13 +120,14 @@ static void report(bench *b, const product *p, const char *what, double seconds,
     fflush(stdout);
     if (!b->json) return;
     fprintf(b->json,
-            "%s\n  {\"shape\": \"%s\", \"n\": %u, \"k\": %u, \"tokens\": %u, \"what\": \"%s\", "
+            "%s\n  {\"shape\": \"%s\", \"n\": %u, \"k\": %u, \"tokens\": %u, \"weights\": \"%s\", "
+            "\"what\": \"%s\", "
             "\"kernel\": \"%s\", \"warps\": %u, \"stages\": %u, \"grid\": %u, \"splits\": %u, "
             "\"seconds\": %.4g, \"seconds_alone\": %.4g, \"bytes_per_second\": %.5g, "
             "\"of_ceiling\": %.4f}",
-            b->num_rows++ ? "," : "", p->shape->name, p->shape->n, p->shape->k, p->tokens, what,
-            p->plan.kernel, p->plan.warps, p->plan.stages, p->plan.grid, p->splits, seconds, alone,
-            rate, rate / b->gpu.read_rate);
+            b->num_rows++ ? "," : "", p->shape->name, p->shape->n, p->shape->k, p->tokens,
+            kinds[p->kind], what, p->plan.kernel, p->plan.warps, p->plan.stages, p->plan.grid,
+            p->splits, seconds, alone, rate, rate / b->gpu.read_rate);
 }
 
 /* The fastest plan with these ranges, of those with up to `most` blocks a multiprocessor. */
@@ -118,8 +141,8 @@ static double search(bench *b, product p, uint32_t splits, uint32_t most, produc
     for (uint32_t warps = 1; warps <= 8; warps++)
         for (size_t s = 0; s < RAD_COUNT(stages); s++)
             for (uint32_t blocks = 1; blocks <= most; blocks++) {
-                if (!cuda_gemm_few_plan_of(CUDA_GEMM_BF16, p.shape->n, p.tokens, splits, room,
-                                           warps, stages[s], blocks, &p.plan) ||
+                if (!cuda_gemm_few_plan_of(p.kind, p.shape->n, p.tokens, splits, room, warps,
+                                           stages[s], blocks, &p.plan) ||
                     (blocks > 1 && (p.plan.grid <= room.multiprocessors * (blocks - 1) ||
                                     p.plan.shared_bytes * blocks > room.shared_bytes)))
                     continue;
@@ -130,19 +153,23 @@ static double search(bench *b, product p, uint32_t splits, uint32_t most, produc
 }
 
 /* "free order": the ranges of k that suit these tokens best, where P1 has cuda_splits for all. */
-static void bench_shape(bench *b, const struct shape *shape, uint32_t tokens, bool quick)
+static void bench_shape(bench *b, const struct shape *shape, cuda_gemm_kind kind, uint32_t tokens,
+                        bool quick)
 {
     const cuda_gemm_room room = {(uint32_t)b->gpu.gpu.multiprocessors,
                                  (uint32_t)b->gpu.gpu.shared_bytes};
-    const uint32_t splits = shape->epilogue == GEMM_SWIGLU ? 1 : cuda_splits(shape->n, shape->k);
-    product p = {.shape = shape, .tokens = tokens, .splits = splits, .x = b->x, .out = b->out};
+    const uint32_t splits = shape->epilogue == GEMM_SWIGLU || kind != CUDA_GEMM_BF16
+                                ? 1
+                                : cuda_splits(shape->n, shape->k);
+    product p = {
+        .shape = shape, .kind = kind, .tokens = tokens, .splits = splits, .x = b->x, .out = b->out};
     product best;
-    p.plan = cuda_gemm_few_plan(CUDA_GEMM_BF16, shape->n, tokens, splits, room);
+    p.plan = cuda_gemm_few_plan(kind, shape->n, tokens, splits, room);
     report(b, &p, "plan", measure(b, &p, true, 7), measure(b, &p, false, 7));
     if (quick) return;
     search(b, p, splits, 3, &best);
     report(b, &best, "best plan", measure(b, &best, true, 7), measure(b, &best, false, 7));
-    if (shape->epilogue == GEMM_SWIGLU || shape->n > 100000) return;
+    if (shape->epilogue == GEMM_SWIGLU || shape->n > 100000 || kind != CUDA_GEMM_BF16) return;
 
     product any = best, other;
     double fastest = INFINITY;
@@ -156,7 +183,8 @@ static void bench_shape(bench *b, const struct shape *shape, uint32_t tokens, bo
 
 int main(int argc, char **argv)
 {
-    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL;
+    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL,
+               *only_kind = NULL;
     const char *pool = "2560"; /* lm_head of the 8B: twice */
     bool quick = false;
     for (int i = 1; i < argc; i++) {
@@ -168,6 +196,7 @@ int main(int argc, char **argv)
                           : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
                           : strcmp(argv[i], "--json") == 0      ? &json
                           : strcmp(argv[i], "--shape") == 0     ? &only
+                          : strcmp(argv[i], "--kind") == 0      ? &only_kind
                           : strcmp(argv[i], "--pool") == 0      ? &pool
                                                                 : NULL;
         if (!to || i + 1 == argc) {
@@ -182,11 +211,16 @@ int main(int argc, char **argv)
 
     static bench b;
     cuda_bench_open(&b.gpu, ptx, bench_ptx, strtoull(pool, NULL, 10) << 20);
-    static const char *const names[] = {"gemm_few_8", "gemm_few_16", "gemm_few_32", "gemm_few_64"};
-    const cuda_module module = cuda_bench_load(&b.gpu, ptx, "gemm_few");
+    static const char *const names[] = {"gemm_few_8",   "gemm_few_16",  "gemm_few_32",
+                                        "gemm_few_64",  "gemm_q8_0_8",  "gemm_q8_0_16",
+                                        "gemm_q8_0_32", "gemm_q8_0_64", "gemm_q4_k_8",
+                                        "gemm_q4_k_16", "gemm_q4_k_32", "gemm_q4_k_64"};
+    const cuda_module few = cuda_bench_load(&b.gpu, ptx, "gemm_few");
+    const cuda_module quant = cuda_bench_load(&b.gpu, ptx, "gemm_quant");
     for (size_t i = 0; i < RAD_COUNT(names); i++) {
         b.kernels[i].name = names[i];
-        b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, module, names[i], sizeof(gemm_args),
+        b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, i < 4 ? few : quant, names[i],
+                                                i < 4 ? sizeof(gemm_args) : sizeof(gemm_quant_args),
                                                 (uint32_t)b.gpu.gpu.shared_bytes);
     }
     cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
@@ -200,10 +234,12 @@ int main(int argc, char **argv)
     if (b.json)
         fprintf(b.json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g, \"products\": [",
                 b.gpu.gpu.name, b.gpu.read_rate);
-    for (size_t s = 0; s < RAD_COUNT(shapes); s++)
-        for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
-            if (!only || strstr(shapes[s].name, only))
-                bench_shape(&b, &shapes[s], tokens_of[t], quick);
+    for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q4_K; kind++)
+        for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+            for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
+                if ((!only || strstr(shapes[s].name, only)) &&
+                    (!only_kind || strstr(kinds[kind], only_kind)))
+                    bench_shape(&b, &shapes[s], (cuda_gemm_kind)kind, tokens_of[t], quick);
     if (b.json) {
         fprintf(b.json, "\n]}\n");
         fclose(b.json);
