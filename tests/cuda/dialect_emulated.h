@@ -45,6 +45,8 @@ extern char __stop_emulated_shared[] __attribute__((weak, visibility("hidden")))
     }                                                                                              \
     static void kernel_name(const args_type a)
 
+#define KERNEL_ALONE KERNEL
+
 /* Where the running thread is. */
 extern uint32_t emulated_thread, emulated_block[3], emulated_grid[3];
 extern void *emulated_dynamic_shared;
@@ -59,6 +61,7 @@ extern void *emulated_dynamic_shared;
 #define WARP                       (THREAD_X >> 5)
 #define SHARED_DYNAMIC(type, name) type *name = (type *)emulated_dynamic_shared
 #define UNROLL
+#define ROLLED
 #define ROLLED
 #define FMA(x, y, z) fmaf(x, y, z)
 
@@ -124,7 +127,8 @@ INLINE float square_root(float x)
 INLINE float half_float(u32 bits)
 {
     float size = bits_float((bits & 0x7fff) << 13);
-    size = (bits & 0x7c00) == 0x7c00 ? bits_float(0x7f800000 | (bits & 0x3ff) << 13) : size * 0x1p112f;
+    size = (bits & 0x7c00) == 0x7c00 ? bits_float(0x7f800000 | (bits & 0x3ff) << 13)
+                                     : size * 0x1p112f;
     return bits & 0x8000 ? -size : size;
 }
 INLINE u32 atomic_add_u32(u32 *to, u32 v) /* blocks run one after another */
@@ -139,5 +143,42 @@ INLINE void wait_previous(void)
 {
     emulated_wait_previous();
 }
+
+#ifdef HOPPER
+enum { EMULATED_FENCE, EMULATED_COMMIT, EMULATED_WAIT };
+
+void emulated_barrier_init(u64 *barrier, u32 arrivals, const char *where);
+void emulated_barrier_arrive(u64 *barrier, u32 bytes, const char *where);
+void emulated_barrier_wait(u64 *barrier, u32 parity, const char *where);
+void emulated_copy_box(void *shared, u64 map, u32 x, u32 y, u64 *barrier, const char *where);
+void emulated_warpgroup_meet(u32 kind, u32 value, const char *where);
+void emulated_warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate, const char *where);
+
+#define ARGUMENT_ADDRESS(kernel, type, field) ((u64)(uintptr_t)&a.field)
+#define barrier_init(barrier, arrivals)       emulated_barrier_init(barrier, arrivals, EMULATED_HERE)
+#define barrier_arrive(barrier)               emulated_barrier_arrive(barrier, 0, EMULATED_HERE)
+#define barrier_expect(barrier, bytes)        emulated_barrier_arrive(barrier, bytes, EMULATED_HERE)
+#define barrier_wait(barrier, parity)         emulated_barrier_wait(barrier, parity, EMULATED_HERE)
+#define copy_box(shared, map, x, y, barrier)                                                       \
+    emulated_copy_box(shared, map, x, y, barrier, EMULATED_HERE)
+#define warpgroup_fence()      emulated_warpgroup_meet(EMULATED_FENCE, 0, EMULATED_HERE)
+#define warpgroup_commit()     emulated_warpgroup_meet(EMULATED_COMMIT, 0, EMULATED_HERE)
+#define WARPGROUP_WAIT(groups) emulated_warpgroup_meet(EMULATED_WAIT, groups, EMULATED_HERE)
+#define warpgroup_mma(n, d, a, b, accumulate)                                                      \
+    emulated_warpgroup_mma(n, d, a, b, accumulate, EMULATED_HERE)
+#define REGISTERS_AT_MOST(n)
+#define REGISTERS_AT_LEAST(n)
+
+INLINE void prefetch_map(u64 map)
+{
+    (void)map;
+}
+INLINE void barriers_ready(void) {}
+INLINE u64 matrix_descriptor(const void *shared) /* offsets in dynamic shared memory */
+{
+    u64 at = (u64)((const char *)shared - (const char *)emulated_dynamic_shared);
+    return (at & 0x3ffff) >> 4 | (u64)1 << 16 | (u64)64 << 32 | (u64)1 << 62;
+}
+#endif /* HOPPER */
 
 #endif

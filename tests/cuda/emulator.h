@@ -23,6 +23,7 @@
 #define TESTS_CUDA_EMULATOR_H
 
 #include "tensor_core.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,6 +50,12 @@ typedef struct emulation {
 
 /* Runs a launch to its end. NULL, or what went wrong: valid until the next call of this thread. */
 const char *emulate(const emulation *launch);
+
+/* Fills the 128 bytes of a tensor map, aligned to 64: a bf16 matrix of so many columns and rows, of
+ * `stride` bytes a row, of which a copy takes a box, with the swizzle of 128 bytes. false: there is
+ * no such map. */
+bool emulator_tensor_map(void *map, const void *memory, uint64_t columns, uint64_t rows,
+                         uint64_t stride, uint32_t box_columns, uint32_t box_rows);
 
 /* How many threads of the last launch called wait_previous. */
 uint64_t emulator_waits_for_previous(void);

@@ -914,3 +914,18 @@ int cuMemsetD8Async(cuda_ptr memory, unsigned char value, size_t bytes, cuda_str
     w->set.value = value;
     return leave(stream_enqueue(stream, w));
 }
+
+int cuTensorMapEncodeTiled(cuda_tensor_map *map, int type, uint32_t rank, void *memory,
+                           const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *element_strides, int interleave, int swizzle,
+                           int promotion, int out_of_bounds)
+{
+    enum { BFLOAT16 = 9, SWIZZLE_128 = 3 };
+    (void)promotion;
+    ENTER_AS(enter_initialized);
+    if (now.capability < 90 || type != BFLOAT16 || rank != 2 || swizzle != SWIZZLE_128 ||
+        interleave || out_of_bounds || element_strides[0] != 1 || element_strides[1] != 1)
+        return leave(CUDA_NOT_SUPPORTED);
+    bool done = emulator_tensor_map(map, memory, sizes[0], sizes[1], strides[0], box[0], box[1]);
+    return leave(done ? CUDA_OK : CUDA_INVALID_VALUE);
+}

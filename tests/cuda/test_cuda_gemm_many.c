@@ -33,7 +33,6 @@ static uint16_t number(void)
     return r % 31 == 0 ? 0 : (uint16_t)((r & 0x807f) | (122 + (r >> 20) % 8) << 7);
 }
 
-
 /* Each range of k by the model of a tensor core alone, 16 tokens by 8 rows at a time. */
 static void chains(matrices *m, tensor_core_model model)
 {
@@ -162,7 +161,8 @@ static void check(const matrices *m, const cuda_gemm_many_plan *plan, tensor_cor
                 memcpy(&got, out + at * (glu ? 2 : 4), glu ? 2 : 4);
                 if (i < columns && glu) {
                     const uint32_t gate = i / 8 * 16 + i % 8;
-                    want = rounded(swiglu_of(wanted(m, 1, 0, t, gate), wanted(m, 1, 0, t, gate + 8)));
+                    want =
+                        rounded(swiglu_of(wanted(m, 1, 0, t, gate), wanted(m, 1, 0, t, gate + 8)));
                 } else if (i < columns) {
                     const float number = wanted(m, plan->parts, p, t, i);
                     memcpy(&want, &number, 4);
@@ -222,12 +222,14 @@ TEST(ranges_of_k_are_added_in_order_or_left_as_parts)
 TEST(gated_units_are_rounded_products)
 {
     state = 3;
-    check_all((product_case){.n = 96, .n_out = 96, .k = 128, .tokens = 18, .splits = 1,
-                             .epilogue = GEMM_SWIGLU},
-              TENSOR_CORE_SM90, 5);
-    check_all((product_case){.n = 48, .n_out = 48, .k = 64, .tokens = 5, .splits = 1,
-                             .epilogue = GEMM_SWIGLU},
-              TENSOR_CORE_SM80, 1);
+    check_all(
+        (product_case){
+            .n = 96, .n_out = 96, .k = 128, .tokens = 18, .splits = 1, .epilogue = GEMM_SWIGLU},
+        TENSOR_CORE_SM90, 5);
+    check_all(
+        (product_case){
+            .n = 48, .n_out = 48, .k = 64, .tokens = 5, .splits = 1, .epilogue = GEMM_SWIGLU},
+        TENSOR_CORE_SM80, 1);
 }
 
 TEST(plans_fit_every_gpu)
@@ -252,8 +254,8 @@ TEST(plans_fit_every_gpu)
                     CHECK(!p.wgmma || (rooms[r].wgmma && p.grid <= rooms[r].multiprocessors));
                 }
     /* What the kernels are for: large tiles fill an H100, small ones share it out. */
-    CHECK(strcmp(cuda_gemm_many_plan_make(6144, 4096, 2048, 1, rooms[0]).kernel, "gemm_wgmma_256") ==
-          0);
+    CHECK(strcmp(cuda_gemm_many_plan_make(6144, 4096, 2048, 1, rooms[0]).kernel,
+                 "gemm_wgmma_256") == 0);
     CHECK(strcmp(cuda_gemm_many_plan_make(6144, 4096, 2048, 1, rooms[1]).kernel, "gemm_many_256") ==
           0);
     CHECK(strcmp(cuda_gemm_many_plan_make(1024, 2048, 2048, 4, rooms[0]).kernel,

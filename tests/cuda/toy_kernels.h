@@ -20,4 +20,13 @@ typedef struct toy_product_args {
     u32 k, too_early;
 } toy_product_args;
 
+/* By bulk copies and wgmma: d [64][64] f32 = x [64][64] bf16 by y [64][64]. What may go wrong: */
+enum { NOTHING, BOX_NOT_AWAITED, PRODUCT_NOT_AWAITED, OPERAND_OVERWRITTEN, TOO_MANY_BYTES };
+
+typedef struct toy_wgmma_args {
+    u64 x[16] __attribute__((aligned(64))), y[16]; /* tensor maps of boxes of 64 x 64 */
+    float *d;
+    u32 variant;
+} toy_wgmma_args;
+
 #endif
