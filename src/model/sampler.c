@@ -30,7 +30,7 @@
 
 /* FEW: so many candidates are put in order without a histogram. */
 enum { BUCKETS = 1024, BLOCK = 256, ARGMAX_BLOCK = 1024, FEW = 2048 };
-static const float CUTOFF = -40.0f;
+static const float CUTOFF = SAMPLER_CUTOFF;
 
 /* Tokens that may be chosen, in no order. Both arrays lie in the caller's scratch. */
 typedef struct candidates {
@@ -98,13 +98,6 @@ static inline uint32_t bucket_of(float x)
 
 /* ---- masses ---- */
 
-/* A power of two: the sum over the vocabulary stays below 2^63. */
-static float mass_unit(uint32_t vocab_size)
-{
-    const uint32_t width = 32 - (uint32_t)__builtin_clz(vocab_size);
-    return (float)((uint64_t)1 << (63 - width));
-}
-
 static inline uint64_t mass_of_weight(const source *s, float weight)
 {
     return (uint64_t)(int64_t)(weight * s->unit); /* exact but for the cut */
@@ -115,11 +108,6 @@ static uint64_t share_of(uint64_t share, uint64_t mass)
 {
     const unsigned __int128 product = (unsigned __int128)share * mass;
     return (uint64_t)(product >> 64) + ((uint64_t)product != 0);
-}
-
-static uint64_t top_p_share(float top_p)
-{
-    return (uint64_t)((double)top_p * 0x1p64); /* top_p < 1 */
 }
 
 /* ---- where the prefix ends ---- */
@@ -268,10 +256,9 @@ static void keep_at_least(candidates *c, float least)
 /* ---- the draw ---- */
 
 /* A random number below `mass`, and one: what the prefix of the draw weighs at least. */
-static uint64_t drawn_mass(const sampling_params *p, uint32_t position, uint64_t mass)
+static uint64_t drawn_mass(const sampler_choice *p, uint64_t mass)
 {
-    const uint64_t random = mix64(mix64(p->seed) + position);
-    return (uint64_t)((unsigned __int128)random * mass >> 64) + 1;
+    return (uint64_t)((unsigned __int128)p->random * mass >> 64) + 1;
 }
 
 static void keep_bucket(candidates *c, uint32_t bucket)
@@ -288,8 +275,7 @@ static void keep_bucket(candidates *c, uint32_t bucket)
 
 /* Of what was kept: the last token of the prefix that the random share ends in. `of` is the
  * candidates' histogram, NULL where it is not known. */
-static rad_token draw(const source *s, candidates *c, const histogram *of, const sampling_params *p,
-                      uint32_t position)
+static rad_token draw(const source *s, candidates *c, const histogram *of, const sampler_choice *p)
 {
     histogram own;
     uint64_t mass;
@@ -298,26 +284,37 @@ static rad_token draw(const source *s, candidates *c, const histogram *of, const
         of = &own;
     }
     if (of) {
-        const cut end = find_cut(of, ANY_COUNT, drawn_mass(p, position, total_mass(of)));
+        const cut end = find_cut(of, ANY_COUNT, drawn_mass(p, total_mass(of)));
         keep_bucket(c, end.bucket);
         mass = end.mass;
     } else {
-        mass = drawn_mass(p, position, mass_of(s, c, 0, c->count));
+        mass = drawn_mass(p, mass_of(s, c, 0, c->count));
     }
     select_first(s, c, 0, ANY_COUNT, mass);
     return (rad_token)c->id[c->count - 1];
 }
 
 /* Of the whole vocabulary: tokens of other buckets are never gathered. */
-static rad_token draw_of_all(const source *s, candidates *c, const sampling_params *p,
-                             uint32_t position)
+static rad_token draw_of_all(const source *s, candidates *c, const sampler_choice *p)
 {
     histogram h;
     count_all(s, true, &h);
-    const cut end = find_cut(&h, ANY_COUNT, drawn_mass(p, position, total_mass(&h)));
+    const cut end = find_cut(&h, ANY_COUNT, drawn_mass(p, total_mass(&h)));
     gather(s, end.bucket, end.bucket + 1, CUTOFF, c);
     select_first(s, c, 0, ANY_COUNT, end.mass);
     return (rad_token)c->id[c->count - 1];
+}
+
+sampler_choice sampler_choice_of(const sampling_params *p, uint32_t vocab_size, uint32_t position)
+{
+    const uint32_t width = 32 - (uint32_t)__builtin_clz(vocab_size);
+    return (sampler_choice){
+        .greedy = p->temperature < SAMPLER_GREEDY_BELOW || p->top_k == 1,
+        .top_k = p->top_k > 0 && (uint32_t)p->top_k < vocab_size ? (uint32_t)p->top_k : 0,
+        .top_p = p->top_p < 1 ? RAD_MAX((uint64_t)((double)p->top_p * 0x1p64), 1u) : 0,
+        .random = mix64(mix64(p->seed) + position),
+        .least = p->min_p > 0 ? RAD_MAX(logf(p->min_p), CUTOFF) : CUTOFF,
+        .unit = (float)((uint64_t)1 << (63 - width))};
 }
 
 rad_token sampler_sample(const float *logits, uint32_t vocab_size, const sampling_params *params,
@@ -325,35 +322,32 @@ rad_token sampler_sample(const float *logits, uint32_t vocab_size, const samplin
 {
     const model_ops *ops = model_ops_find(NULL);
     rad_token best = argmax(ops, logits, vocab_size);
-    if (best < 0 || params->temperature < SAMPLER_GREEDY_BELOW || params->top_k == 1) return best;
+    if (best < 0) return best;
+    const sampler_choice p = sampler_choice_of(params, vocab_size, position);
+    if (p.greedy) return best;
 
-    const source s = {logits, vocab_size, logits[best], params->temperature, mass_unit(vocab_size),
-                      ops};
+    const source s = {logits, vocab_size, logits[best], params->temperature, p.unit, ops};
     candidates c = {.x = scratch, .id = (uint32_t *)scratch + vocab_size};
-    bool top_k = params->top_k > 0 && (uint32_t)params->top_k < vocab_size;
-    bool top_p = params->top_p < 1;
-    float least = params->min_p > 0 ? RAD_MAX(logf(params->min_p), CUTOFF) : CUTOFF;
-    if (!top_k && !top_p) {
-        if (params->min_p <= 0) return draw_of_all(&s, &c, params, position);
-        gather(&s, 0, BUCKETS, least, &c);
-        return draw(&s, &c, NULL, params, position);
+    if (!p.top_k && !p.top_p) {
+        if (p.least == CUTOFF) return draw_of_all(&s, &c, &p);
+        gather(&s, 0, BUCKETS, p.least, &c);
+        return draw(&s, &c, NULL, &p);
     }
     /* top_p counts its share of what top_k left, so top_k goes first. */
-    const uint64_t share = top_p ? top_p_share(params->top_p) : 0;
     histogram h;
-    count_all(&s, !top_k, &h);
-    const cut end = top_k ? find_cut(&h, (uint32_t)params->top_k, ANY_MASS)
-                          : find_cut(&h, ANY_COUNT, share_of(share, total_mass(&h)));
+    count_all(&s, !p.top_k, &h);
+    const cut end = p.top_k ? find_cut(&h, p.top_k, ANY_MASS)
+                            : find_cut(&h, ANY_COUNT, share_of(p.top_p, total_mass(&h)));
     gather(&s, 0, end.bucket, CUTOFF, &c);
     uint32_t in = c.count;
     gather(&s, end.bucket, end.bucket + 1, CUTOFF, &c);
     select_first(&s, &c, in, end.max_count, end.mass);
-    if (!top_k) { /* what is left of the histogram */
+    if (!p.top_k) { /* what is left of the histogram */
         h.mass[end.bucket] = mass_of(&s, &c, in, c.count);
         memset(h.mass + end.bucket + 1, 0, (BUCKETS - 1 - end.bucket) * sizeof *h.mass);
     }
-    if (top_k && top_p)
-        select_first(&s, &c, 0, ANY_COUNT, share_of(share, mass_of(&s, &c, 0, c.count)));
-    if (params->min_p > 0) keep_at_least(&c, least);
-    return draw(&s, &c, top_k || params->min_p > 0 ? NULL : &h, params, position);
+    if (p.top_k && p.top_p)
+        select_first(&s, &c, 0, ANY_COUNT, share_of(p.top_p, mass_of(&s, &c, 0, c.count)));
+    if (p.least > CUTOFF) keep_at_least(&c, p.least);
+    return draw(&s, &c, p.top_k || p.least > CUTOFF ? NULL : &h, &p);
 }

@@ -48,6 +48,29 @@ typedef struct token_logprob {
 /* Temperatures below this are greedy, as SGLang's are. */
 #define SAMPLER_GREEDY_BELOW 1e-6f
 
+/* What the choice of one token comes down to, for whoever makes it. Of x = (logit - max) /
+ * temperature and weights of e^x * unit, cut to a whole number: the tokens in order of (logit down,
+ * id up) are cut to the first top_k, to the fewest of these that weigh `top_p` / 2^64 of them, and
+ * to those whose x is at least `least`. If those weigh M, the token is the first of them that
+ * weighs, with all before it, more than `random` / 2^64 * M. Tokens whose x is below SAMPLER_CUTOFF
+ * are left out of everything. */
+typedef struct sampler_choice {
+    bool greedy;    /* the first is it */
+    uint32_t top_k; /* 0: off */
+    uint64_t top_p; /* 0: off */
+    uint64_t random;
+    float least;
+    float unit; /* a power of two: the weights of a vocabulary stay below 2^63 */
+} sampler_choice;
+
+#define SAMPLER_CUTOFF (-40.0f)
+
+sampler_choice sampler_choice_of(const sampling_params *params, uint32_t vocab_size,
+                                 uint32_t position);
+
+/* Whether penalties of these parameters change any logit of a token that was said. */
+bool sampling_has_penalties(const sampling_params *params);
+
 /* Words for a person when a parameter is out of range; RAD_OK otherwise. */
 rad_status sampling_params_check(const sampling_params *params, rad_error *err);
 

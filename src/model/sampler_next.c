@@ -13,7 +13,7 @@
 
 enum { BLOCK = 256 };
 
-static bool has_penalties(const sampling_params *p)
+bool sampling_has_penalties(const sampling_params *p)
 {
     return (p->repetition_penalty != 0 && p->repetition_penalty != 1) || p->presence_penalty != 0 ||
            p->frequency_penalty != 0;
@@ -72,7 +72,7 @@ rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_
                        const rad_token *output, uint32_t num_output, uint32_t position,
                        const uint32_t *allowed, void *scratch)
 {
-    bool penalties = num_output && has_penalties(p), bias = p->num_bias;
+    bool penalties = num_output && sampling_has_penalties(p), bias = p->num_bias;
     bool no_end = num_output < p->min_new_tokens && p->num_end_ids;
     if (!penalties && !bias && !no_end && !allowed)
         return sampler_sample(logits, vocab_size, p, position, scratch);

@@ -220,27 +220,63 @@ typedef struct glu_args {
     u32 tokens, dim, ld, ldy, parts, kind;
 } glu_args;
 
-/* sample.cu: see sampler.h; one cluster of blocks or one block a row */
-typedef struct sample_row {
-    float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    i32 top_k;            /* <= 0: off */
-    u32 logits_row;       /* ~0: no token is to be chosen */
-    u64 seed;
-    u32 position;
-    u32 num_output;       /* ids in `output`, which begin at output_at */
-    u32 output_at;
-    u32 num_bias, bias_at;/* ids and values */
-    u32 num_end_ids, end_ids_at; /* held back */
-    u32 mask_at;          /* words in `masks`; ~0: every token */
+/* sample.cu: the token behind each row of logits, exactly the one that sampler_next (sampler.h)
+ * chooses. Three kernels, each with grid (sample_chunks(vocab), num_rows), SAMPLE_THREADS; rows that
+ * are greedy need the first alone:
+ *
+ *     sample_adjust   mask, penalties, bias, end_ids; the largest logit, and the token where greedy
+ *     sample_count    count and weight of 1,024 buckets of x; the one in which the choice ends
+ *     sample_choose   candidates up to there (or of that bucket), in order; the token
+ *
+ * The last block of a row to arrive finishes it. Everything of a launch is at most SAMPLE_ROWS rows;
+ * what the kernels need between them is zero before the first launch and left zero. */
+enum {
+    SAMPLE_THREADS = 256,
+    SAMPLE_CHUNK = 2048,
+    SAMPLE_BUCKETS = 1024,
+    SAMPLE_ROWS = 64
+};
+#define SAMPLE_NONE 0xffffffffu
+INLINE u32 sample_chunks(u32 vocab)
+{
+    return (vocab + SAMPLE_CHUNK - 1) / SAMPLE_CHUNK;
+}
+typedef struct sample_row { /* see sampling_params and sampler_choice in sampler.h */
+    u64 random, top_p;      /* top_p 0: off */
+    u32 logits_row;         /* SAMPLE_NONE: no token is to be chosen */
+    u32 greedy;
+    u32 top_k;              /* 0: off */
+    float temperature, least, unit;
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    u32 num_output, output_at; /* in `ids`; num_output 0: no penalties */
+    u32 num_bias, bias_at;     /* ids in `ids`, values in `bias` */
+    u32 bias_values_at;
+    u32 num_end_ids, end_ids_at; /* in `ids`: not to be chosen now */
+    u32 mask_at;                 /* words in `masks`; SAMPLE_NONE: every token */
+    u32 pad;
 } sample_row;
+typedef struct sample_state { /* of a row, between the kernels */
+    u64 want;
+    u32 arrived, listed;
+    u32 todo;
+    float max;
+    u32 from, bucket;
+} sample_state;
 typedef struct sample_args {
-    float *logits;        /* [rows][ld]; changed in place only in `work` */
-    float *work;          /* [rows][ld] */
-    const sample_row *rows;
-    const i32 *ids;       /* outputs, bias ids, end ids */
+    const float *logits;    /* [..][ld] */
+    const sample_row *rows; /* [num_rows] */
+    const i32 *ids;
     const float *bias;
     const u32 *masks;
-    i32 *tokens;          /* [num_rows] */
+    i32 *tokens;            /* [num_rows]; -1 where no logit is a number */
+    /* Scratch, of SAMPLE_ROWS rows; that of the first line is zero at first. */
+    sample_state *states;   /* [rows] */
+    u64 *masses;            /* [rows][SAMPLE_BUCKETS] */
+    u32 *counts;            /* [rows][SAMPLE_BUCKETS] */
+    u64 *bests;             /* [rows][sample_chunks(vocab)] */
+    float *held;            /* as many as `ids` */
+    float *work;            /* [rows][ld] logits after their changes; used where drawn from */
+    u32 *list;              /* [rows][vocab] */
     u32 num_rows, vocab, ld, pad;
 } sample_args;
 
