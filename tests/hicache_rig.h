@@ -9,6 +9,7 @@
 #include "gear/kv_buffers.h"
 #include "test.h"
 
+#include <radish/device_cuda.h>
 #include <radish/hicache.h>
 #include <radish/mla_kv_pool.h>
 #include <radish/retention.h>
@@ -67,6 +68,7 @@ typedef struct hrig {
     rad_cache *cache;
     device_sim sim;
     device_guarded guarded; /* if device_guarded_asked: where K/V lie, and what only it may touch */
+    rad_device *gpu; /* with RADISH_TEST_CUDA in the environment, the same: RADISH_LIBCUDA's */
     storage_mem store;
     bool has_store;
     uint32_t ps;
@@ -158,6 +160,11 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
     if (device_guarded_asked()) {
         device_guarded_init(&r->guarded);
         r->sim.inner = &r->guarded.base;
+    }
+    if (getenv("RADISH_TEST_CUDA") && !o->pool) {
+        rad_device_cuda_params gpu = {.struct_size = sizeof gpu};
+        CHECKF(!rad_device_cuda_create(NULL, &gpu, &r->gpu, &err), "%s\n", err.text);
+        r->sim.inner = r->gpu;
     }
     r->pool = o->pool;
     if (r->pool) r->sim.inner = r->pool->device;
@@ -258,6 +265,7 @@ static inline void hrig_stop(hrig *r, bool keep_store)
     rad_req_to_token_pool_destroy(r->rows);
     if (!r->o.pool) rad_token_to_kv_pool_destroy(r->pool);
     CHECK(r->guarded.bytes == 0 || r->o.pool);
+    rad_device_cuda_destroy(r->gpu);
     if (r->has_store && !keep_store) storage_mem_fini(&r->store);
 }
 

@@ -9,6 +9,7 @@
  *     token_to_kv_pool.h    the memory behind the slots (mla_kv_pool.h for MLA)
  *     state_pool.h          what layers without K/V carry from token to token
  *     device.h              where that memory lives, a GPU of yours included
+ *     device_cuda.h         an NVIDIA GPU as one
  *     host_kv_pool.h        and behind the pages of the second tier
  *     cache.h               which pages a prompt can reuse
  *     evict_policy.h        in which order they are given up, yours included
@@ -35,6 +36,7 @@
 #include <radish/cache.h>
 #include <radish/cache_dump.h>
 #include <radish/device.h>
+#include <radish/device_cuda.h>
 #include <radish/env.h>
 #include <radish/evict_policy.h>
 #include <radish/explain.h>
