@@ -20,6 +20,7 @@ if ! command -v "$clang" >/dev/null; then
     echo "make-ptx.sh: skipped, there is no $clang (tools/install-deps.sh test installs it)"
     exit 77
 fi
+version=$("$clang" --version | head -1)
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
@@ -27,9 +28,20 @@ trap 'rm -rf "$made"' EXIT
 compile() {
     source=$1 out=$2 arch=$3
     shift 3
-    "$clang" -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib \
+    set -- -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib \
         -Xclang -target-feature -Xclang +ptx74 -Wno-unknown-cuda-version -Wall -Wno-unused-function \
-        -ffp-contract=off -O3 -S -I. -Isrc -Isrc/device/kernels "$@" "$source" -o "$made/text"
+        -ffp-contract=off -O3 -I. -Isrc -Isrc/device/kernels "$@" "$source"
+    # A second of compiling for each form: kept, by what the preprocessor leaves of the source.
+    "$clang" -E -P "$@" -o "$made/text"
+    kept=build/ptx/$( (cat "$made/text"; echo "$version $*") | sha256sum | cut -c1-32)
+    if [ ! -e "$kept" ]; then
+        "$clang" -S "$@" -o "$made/text"
+        mkdir -p build/ptx
+        cp "$made/text" "$kept.$$" # another build may be at it
+        mv "$kept.$$" "$kept"
+    fi
+    touch "$kept"
+    cp "$kept" "$made/text"
     grep -q '\.entry' "$made/text" || return 0
     mkdir -p "$(dirname "$out")"
     # What the compiler says of itself is no part of the program.
@@ -58,6 +70,7 @@ for source in src/*/kernels/*.cu bench/kernels/*.cu; do
     compile "$source" "$ptx/$name.sm90.ptx" sm_90a -DHOPPER
 done
 mkdir -p "$made/all"
+[ ! -d build/ptx ] || find build/ptx -type f -mtime +7 -delete
 
 if [ "${1:-}" != check ]; then
     rm -f src/*/ptx/*.ptx bench/ptx/*.ptx

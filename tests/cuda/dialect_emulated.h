@@ -174,6 +174,7 @@ INLINE void prefetch_map(u64 map)
     (void)map;
 }
 INLINE void barriers_ready(void) {}
+INLINE void fence_shared(void) {}
 INLINE u64 matrix_descriptor(const void *shared) /* offsets in dynamic shared memory */
 {
     u64 at = (u64)((const char *)shared - (const char *)emulated_dynamic_shared);
