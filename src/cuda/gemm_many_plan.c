@@ -7,21 +7,28 @@
 #include <assert.h>
 #include <string.h>
 
-/* `percent` of what a multiprocessor computes with the largest tiles, `blocks` on one at a time. */
+/* A tile of gemm_wgmma_few_* has all tokens, and a block goes on with the next where one ends.
+ * `macs`: what a multiprocessor multiplies in a cycle with these tiles; `blocks` on one at a time.
+ */
+enum { FEW = 1, ADDS = 2, WGMMA = 4 };
 static const struct many {
     const char *name;
-    bool wgmma, adds;
-    uint32_t tokens, rows, threads, shared_bytes, blocks, percent;
+    uint32_t kind, tokens, rows, threads, shared_bytes, blocks, macs;
 } kernels[] = {
-    {"gemm_many_256", false, false, 128, 256, 256, 4 * 384 * 64, 1, 100},
-    {"gemm_many_128", false, false, 128, 128, 128, 4 * 256 * 64, 2, 95},
-    {"gemm_many_64", false, false, 64, 64, 128, 4 * 128 * 64, 4, 70},
-    {"gemm_many_128_sum", false, true, 128, 128, 256, 4 * 256 * 64, 1, 85},
-    {"gemm_many_64_sum", false, true, 64, 64, 128, 4 * 128 * 64, 3, 65},
-    {"gemm_wgmma_256", true, false, 128, 256, 384, 4 * 6 * 8192, 1, 200},
-    {"gemm_wgmma_128", true, false, 128, 128, 384, 6 * 4 * 8192, 1, 170},
-    {"gemm_wgmma_64", true, false, 128, 64, 384, 8 * 3 * 8192, 1, 130},
-    {"gemm_wgmma_128_sum", true, true, 128, 128, 384, 6 * 4 * 8192, 1, 170},
+    {"gemm_many_256", 0, 128, 256, 256, 4 * 384 * 64, 1, 960},
+    {"gemm_many_128", 0, 128, 128, 128, 4 * 256 * 64, 2, 940},
+    {"gemm_many_64", 0, 64, 64, 128, 4 * 128 * 64, 4, 620},
+    {"gemm_many_128_sum", ADDS, 128, 128, 256, 4 * 256 * 64, 1, 560},
+    {"gemm_many_64_sum", ADDS, 64, 64, 128, 4 * 128 * 64, 3, 500},
+    {"gemm_wgmma_256", WGMMA, 128, 256, 384, 4 * 6 * 8192, 1, 1750},
+    {"gemm_wgmma_128", WGMMA, 128, 128, 384, 6 * 4 * 8192, 1, 1450},
+    {"gemm_wgmma_64", WGMMA, 128, 64, 384, 8 * 3 * 8192, 1, 1000},
+    {"gemm_wgmma_192_sum", WGMMA | ADDS, 128, 192, 384, 5 * 5 * 8192, 1, 1650},
+    {"gemm_wgmma_128_sum", WGMMA | ADDS, 128, 128, 384, 6 * 4 * 8192, 1, 1450},
+    {"gemm_wgmma_few_16", WGMMA | FEW, 16, 64, 160, 10 * 10240, 1, 260},
+    {"gemm_wgmma_few_32", WGMMA | FEW, 32, 64, 160, 8 * 12288, 1, 500},
+    {"gemm_wgmma_few_64", WGMMA | FEW, 64, 64, 160, 6 * 16384, 1, 700},
+    {"gemm_wgmma_few_128", WGMMA | FEW, 128, 64, 160, 4 * 24576, 1, 900},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
@@ -36,31 +43,37 @@ bool cuda_gemm_many_plan_of(uint32_t number, uint32_t n, uint32_t k, uint32_t to
     *out = (cuda_gemm_many_plan){0};
     if (number >= KERNELS) return false;
     const struct many *many = &kernels[number];
-    const uint32_t parts = many->adds ? 1 : splits;
+    const bool adds = many->kind & ADDS, wgmma = many->kind & WGMMA, few = many->kind & FEW;
+    const uint32_t parts = adds ? 1 : splits, tiles = tiles_of(many, n, tokens) * parts;
     RAD_ASSERT(tokens > 0 && n % 16 == 0 && k % (64 * splits) == 0);
-    const uint32_t tiles = tiles_of(many, n, tokens) * parts;
     *out = (cuda_gemm_many_plan){.kernel = many->name,
-                                 .wgmma = many->wgmma,
+                                 .wgmma = wgmma,
+                                 .x_box = few ? many->tokens : 64,
                                  /* Blocks of gemm_wgmma.cu stay and take tile after tile. */
-                                 .grid = many->wgmma ? RAD_MIN(tiles, room.multiprocessors) : tiles,
+                                 .grid = wgmma ? RAD_MIN(tiles, room.multiprocessors) : tiles,
                                  .threads = many->threads,
                                  .shared_bytes = many->shared_bytes,
                                  .parts = parts};
-    return (!many->wgmma || room.wgmma) && many->shared_bytes + 1024 <= room.shared_bytes &&
-           many->adds == (splits > 1 && parts == 1) &&
+    return (!wgmma || room.wgmma) && many->shared_bytes + 1024 <= room.shared_bytes &&
+           adds == (splits > 1 && parts == 1) && (!few || tokens <= many->tokens) &&
            (parts == 1 || (uint64_t)parts * tokens <= room.part_rows);
 }
 
-/* In numbers of a tile's k: the busiest multiprocessor's tiles, each with what it costs to fill the
- * ring, to write a tile, and to read it again where it is a part. */
+/* Cycles: the busiest multiprocessor's tiles, each with what it costs to fill the ring and to write
+ * a tile, or, where that is more, reading W once; and reading parts again. */
 static uint64_t time_of(const struct many *many, uint32_t n, uint32_t k, uint32_t tokens,
                         uint32_t parts, uint32_t multiprocessors)
 {
+    enum { BYTES_A_CYCLE = 13 }; /* of a multiprocessor, of memory */
     const uint32_t tiles = tiles_of(many, n, tokens) * parts;
     const uint32_t at_once = multiprocessors * many->blocks;
-    const uint32_t most = (tiles + at_once - 1) / at_once * many->blocks;
-    return (uint64_t)RAD_MIN(most, tiles) * many->tokens * many->rows *
-           (k / parts + 192 + (parts > 1 ? 128 : 0)) * 100 / many->percent;
+    const uint32_t waves = (tiles + at_once - 1) / at_once * many->blocks;
+    const uint64_t size = (uint64_t)many->tokens * many->rows;
+    const uint64_t computing = RAD_MIN(waves, tiles) *
+                               (size * (k / parts) / many->macs + size / 16);
+    const uint64_t reading = (uint64_t)n * k * 2 / multiprocessors / BYTES_A_CYCLE;
+    const uint64_t again = (uint64_t)tokens * n * (parts - 1) * 4 / multiprocessors / BYTES_A_CYCLE;
+    return RAD_MAX(computing, reading) + again;
 }
 
 cuda_gemm_many_plan cuda_gemm_many_plan_make(uint32_t n, uint32_t k, uint32_t tokens,
@@ -80,12 +93,12 @@ cuda_gemm_many_plan cuda_gemm_many_plan_make(uint32_t n, uint32_t k, uint32_t to
 }
 
 rad_status cuda_matrix_map(const cuda_driver *cu, cuda_ptr memory, uint32_t rows, uint32_t k,
-                           tensor_map *out, rad_error *err)
+                           uint32_t box_rows, tensor_map *out, rad_error *err)
 {
     enum { BF16 = 9, SWIZZLE_128 = 3, PROMOTION_256 = 3 };
     static_assert(sizeof(tensor_map) == sizeof(cuda_tensor_map), "");
     const uint64_t sizes[] = {k, rows}, strides[] = {(uint64_t)k * 2};
-    const uint32_t box[] = {64, 64}, steps[] = {1, 1};
+    const uint32_t box[] = {64, box_rows}, steps[] = {1, 1};
     cuda_tensor_map map;
     if (!cu->tensor_map_tiled)
         return rad_fail(err, RAD_E_UNSUPPORTED, "cuda: this driver makes no tensor maps");

@@ -15,7 +15,8 @@
 
 typedef struct cuda_gemm_many_plan {
     const char *kernel;
-    bool wgmma; /* of gemm_wgmma.cu */
+    bool wgmma;     /* of gemm_wgmma.cu */
+    uint32_t x_box; /* rows of a box of x's map; those of W's have 64 */
     uint32_t grid, threads, shared_bytes;
     uint32_t parts; /* that it leaves: 1 or `splits` */
 } cuda_gemm_many_plan;
@@ -36,8 +37,9 @@ cuda_gemm_many_plan cuda_gemm_many_plan_make(uint32_t n, uint32_t k, uint32_t to
 bool cuda_gemm_many_plan_of(uint32_t number, uint32_t n, uint32_t k, uint32_t tokens,
                             uint32_t splits, cuda_gemm_many_room room, cuda_gemm_many_plan *out);
 
-/* What gemm_wgmma.cu reads a matrix [rows][k] of bf16 by, at `memory` on the device. */
+/* What gemm_wgmma.cu reads a matrix [rows][k] of bf16 by, at `memory` on the device: for W with 64
+ * rows a box, for x with those of the plan. */
 rad_status cuda_matrix_map(const cuda_driver *cu, cuda_ptr memory, uint32_t rows, uint32_t k,
-                           tensor_map *out, rad_error *err);
+                           uint32_t box_rows, tensor_map *out, rad_error *err);
 
 #endif

@@ -5,11 +5,13 @@
  *     float *x = rig_alloc(&rig, bytes);               0xa5 all over; host memory
  *     rig_launch(&rig, "gemm_few", (emulation){...});  args hold addresses inside such memory
  *     ... x is what the kernel left
+ *     rig_map(&rig, &args.x, x, rows, k, 64);          a tensor map, of the emulator
  *     rig_close(&rig);
  *
  * RADISH_TEST_GPU names the driver's library (libcuda.so.1); kernels are those of src/cuda/ptx. All
  * memory of the rig goes to the GPU before a launch and comes back to be compared behind it; NaNs
- * differ as they like. A launch by a model that is not the GPU's is emulated alone. */
+ * differ as they like. A launch by a model that is not the GPU's is emulated alone. A kernel that
+ * there is for Hopper alone is called "sm90:NAME". */
 #ifndef TESTS_CUDA_CUDA_RIG_H
 #define TESTS_CUDA_CUDA_RIG_H
 
@@ -18,7 +20,7 @@
 #include "device/cuda_driver.h"
 #include "emulator.h"
 
-enum { RIG_BUFFERS = 24 };
+enum { RIG_BUFFERS = 24, RIG_MAPS = 4 };
 typedef struct cuda_rig {
     struct {
         unsigned char *host;
@@ -26,6 +28,11 @@ typedef struct cuda_rig {
         size_t bytes;
     } buffers[RIG_BUFFERS];
     uint32_t num_buffers;
+    struct {
+        uint64_t emulated[16];
+        cuda_tensor_map gpu;
+    } maps[RIG_MAPS]; /* of the latest launches */
+    uint32_t num_maps;
     bool has_gpu;
     cuda_driver cu;
     cuda_gpu gpu;
@@ -75,6 +82,27 @@ static inline void *rig_alloc(cuda_rig *rig, size_t bytes)
     return rig->buffers[i].host;
 }
 
+/* What bulk copies read a matrix [rows][k] of bf16 by, in boxes of 64 columns. */
+static inline void rig_map(cuda_rig *rig, void *map, void *memory, uint32_t rows, uint32_t k,
+                           uint32_t box_rows)
+{
+    CHECK(emulator_tensor_map(map, memory, k, rows, (uint64_t)k * 2, 64, box_rows));
+    if (!rig->has_gpu) return;
+    enum { BF16 = 9, SWIZZLE_128 = 3 };
+    const uint64_t sizes[] = {k, rows}, strides[] = {(uint64_t)k * 2};
+    const uint32_t box[] = {64, box_rows}, steps[] = {1, 1}, m = rig->num_maps++ % RIG_MAPS;
+    memcpy(rig->maps[m].emulated, map, sizeof rig->maps[m].emulated);
+    for (uint32_t b = 0; b < rig->num_buffers; b++) {
+        const uint64_t at = (uintptr_t)memory - (uintptr_t)rig->buffers[b].host;
+        if (at < rig->buffers[b].bytes)
+            rig_did(rig,
+                    rig->cu.tensor_map_tiled(&rig->maps[m].gpu, BF16, 2,
+                                             (void *)(uintptr_t)(rig->buffers[b].device + at),
+                                             sizes, strides, box, steps, 0, SWIZZLE_128, 0, 0),
+                    "tensor map");
+    }
+}
+
 /* Gives all memory back that was taken after the first `keep` buffers. */
 static inline void rig_free(cuda_rig *rig, uint32_t keep)
 {
@@ -108,6 +136,7 @@ static inline void rig_launch_gpu(cuda_rig *rig, const char *file, const emulati
     const cuda_driver *cu = &rig->cu;
     rad_error err = {0};
     char path[256], *text;
+    const char *kernel = strncmp(e->kernel, "sm90:", 5) == 0 ? e->kernel + 5 : e->kernel;
     uint64_t args[64];
     FILE *in = NULL;
     CHECK(args_bytes <= sizeof args);
@@ -117,6 +146,10 @@ static inline void rig_launch_gpu(cuda_rig *rig, const char *file, const emulati
             const uint64_t at = ((const uint64_t *)e->args)[i] - (uintptr_t)rig->buffers[b].host;
             if (at < rig->buffers[b].bytes) args[i] = rig->buffers[b].device + at;
         }
+    for (uint32_t m = 0; m < RIG_MAPS && m < rig->num_maps; m++)
+        for (size_t i = 0; i + 16 <= args_bytes / 8; i += 8)
+            if (memcmp((const uint64_t *)e->args + i, rig->maps[m].emulated, 128) == 0)
+                memcpy(&args[i], &rig->maps[m].gpu, 128);
     if (rig->gpu.capability >= 90) {
         snprintf(path, sizeof path, "src/cuda/ptx/%s.sm90.ptx", file);
         in = fopen(path, "rb");
@@ -136,7 +169,7 @@ static inline void rig_launch_gpu(cuda_rig *rig, const char *file, const emulati
     cuda_module module;
     cuda_function function;
     CHECKF(cuda_module_load(cu, file, text, &module, &err) == RAD_OK, "%s\n", err.text);
-    CHECKF(cuda_function_get(cu, module, e->kernel, args_bytes, e->shared_bytes, &function, &err) ==
+    CHECKF(cuda_function_get(cu, module, kernel, args_bytes, e->shared_bytes, &function, &err) ==
                RAD_OK,
            "%s\n", err.text);
     CHECKF(cuda_launch(cu, function, e->grid, e->threads, e->shared_bytes, rig->stream, false, args,

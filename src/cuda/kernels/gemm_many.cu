@@ -90,8 +90,8 @@ INLINE void copy_rows(u8 *to, const u16 *from, u32 ld, u32 first, u32 last, u32 
             }                                                                                      \
         }                                                                                          \
         const product p = {(u8 *)a.out + (u64)t.part * a.tokens * a.ld_out * 4, a.ld_out,          \
-                           a.tokens, a.epilogue == GEMM_SWIGLU ? a.n_out / 2 : a.n_out,            \
-                           a.epilogue == GEMM_SWIGLU};                                             \
+                           a.tokens, !(adds) && a.epilogue == GEMM_SWIGLU ? a.n_out / 2 : a.n_out, \
+                           !(adds) && a.epilogue == GEMM_SWIGLU};                                  \
         const u32 row = t.token + warp_m + (LANE >> 2), column = t.row + warp_n;                   \
         if (adds) EACH(acc[i][j][e] = OF_SUM(adds), high, wide);                                   \
         WRITE(acc, high, wide)                                                                     \

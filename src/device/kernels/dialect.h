@@ -134,6 +134,12 @@ INLINE float divide(float x, float y) /* IEEE, to nearest even */
     asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
     return r;
 }
+INLINE u32 pack_bf16_numbers(float low, float high) /* pack_bf16 where neither is NaN */
+{
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
 INLINE float square_root(float x)
 {
     float r;
@@ -287,9 +293,9 @@ INLINE void copy_box(void *shared, u64 map, u32 x, u32 y, u64 *barrier)
 }
 
 /* ---- matrices in shared memory, multiplied by four warps at once ----
- * warpgroup_mma: d[64][n] (+)= a[64][16] * b[n][16], transposed; n is 64, 128 or 256. It begins
- * now and has ended when WARPGROUP_WAIT says so; d must not be touched meanwhile. Thread t has in
- * d[i] row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (t % 4) + i % 2. */
+ * warpgroup_mma: d[64][n] (+)= a[64][16] * b[n][16], transposed; n is 16, 32, 64, 128, 192 or 256.
+ * It begins now and has ended when WARPGROUP_WAIT says so; d must not be touched meanwhile. Thread t
+ * has in d[i] row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (t % 4) + i % 2. */
 INLINE u64 matrix_descriptor(const void *shared) /* rows of 128 bytes as copy_box lays them */
 {
     /* bits 0-13 address / 16; 16-29 unused by this layout; 32-45 bytes from 8 rows to the next 8,
@@ -313,14 +319,28 @@ INLINE void fence_shared(void) /* ordinary stores are seen by copies and warpgro
 /* setmaxnreg: every warp of a warpgroup has n registers a thread from here on */
 #define REGISTERS_AT_MOST(n)  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n))
 #define REGISTERS_AT_LEAST(n) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n))
-INLINE void sync_threads(u32 id, u32 threads) /* barrier 1 to 15 of some of the block's warps */
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 #define REGS4_(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define REGS16_(d, i) REGS4_(d, i), REGS4_(d, i + 4), REGS4_(d, i + 8), REGS4_(d, i + 12)
 #define REGS32_(d, i) REGS16_(d, i), REGS16_(d, i + 16)
 #define REGS128_(d)   REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64), REGS32_(d, 96)
+INLINE void warpgroup_mma16(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %10, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7"
+                 "}, %8, %9, p, 1, 1, 0, 0;}"
+                 : REGS4_(d, 0), REGS4_(d, 4)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
+INLINE void warpgroup_mma32(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %18, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+                 "}, %16, %17, p, 1, 1, 0, 0;}"
+                 : REGS16_(d, 0)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
 INLINE void warpgroup_mma64(float *d, u64 a, u64 b, u32 accumulate)
 {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %34, 0; "
@@ -343,6 +363,19 @@ INLINE void warpgroup_mma128(float *d, u64 a, u64 b, u32 accumulate)
                  : REGS32_(d, 0), REGS32_(d, 32)
                  : "l"(a), "l"(b), "r"(accumulate));
 }
+INLINE void warpgroup_mma192(float *d, u64 a, u64 b, u32 accumulate)
+{
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %98, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
+                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
+                 "%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,"
+                 "%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+                 "}, %96, %97, p, 1, 1, 0, 0;}"
+                 : REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64)
+                 : "l"(a), "l"(b), "r"(accumulate));
+}
 INLINE void warpgroup_mma256(float *d, u64 a, u64 b, u32 accumulate)
 {
     asm volatile("{.reg .pred p; setp.ne.u32 p, %130, 0; "
@@ -360,8 +393,11 @@ INLINE void warpgroup_mma256(float *d, u64 a, u64 b, u32 accumulate)
 }
 INLINE void warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate) /* n: a constant */
 {
+    if (n == 16) warpgroup_mma16(d, a, b, accumulate);
+    if (n == 32) warpgroup_mma32(d, a, b, accumulate);
     if (n == 64) warpgroup_mma64(d, a, b, accumulate);
     if (n == 128) warpgroup_mma128(d, a, b, accumulate);
+    if (n == 192) warpgroup_mma192(d, a, b, accumulate);
     if (n == 256) warpgroup_mma256(d, a, b, accumulate);
 }
 #endif /* HOPPER */
