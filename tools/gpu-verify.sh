@@ -45,7 +45,7 @@ pack() {
     top=$room/radish-gpu
     mkdir -p "$top/bin" "$top/lib" "$top/models" "$top/tools/train"
     cp tools/gpu-verify.sh "$top/"
-    for program in radish bench/bench_cuda_ceilings bench/bench_cuda bench/bench_gemm_cuda \
+    for program in radish bench/bench_cuda_ceilings bench/bench_cuda bench/bench_gemm_cuda bench/bench_ops_cuda \
         bench/bench_attention_cuda tests/test_shipped_model tests/test_cuda_cases; do
         [ ! -x "$build/$program" ] || cp "$build/$program" "$top/bin/"
     done

@@ -2,36 +2,31 @@
  * against what the CPU computes. Bit by bit, but for add_norm's sum of squares, whose order is its
  * own (norm.cu): that is computed here by its words, and held against the CPU's within roundings.
  */
-#include "../test.h"
-#include "base/base.h"
+#include "cuda_rig.h"
+
 #include "base/bf16.h"
 #include "cuda/kernels/kernel_args.h"
-#include "emulator.h"
 #include "model/ops.h"
 #include "model/rope.h"
 
 #include <math.h>
 
-enum { MOST = 64 << 10 };
 static uint64_t state;
+static cuda_rig rig;
 
 static float number(void)
 {
     return (float)((double)(test_random(&state) % 2000001) / 1e6 - 1);
 }
 
-/* Numbers on the heap, of no more than asked for: sanitizers see what is read behind them. `off`
- * shifts them from a multiple of 16 bytes. */
+/* `off` shifts them from a multiple of 16 bytes. */
 typedef struct numbers {
     float *at;
-    void *block;
 } numbers;
 
 static numbers some(size_t count, bool off)
 {
-    numbers n;
-    n.block = aligned_alloc(16, (count + off + 3) / 4 * 16 + 16);
-    n.at = (float *)n.block + off;
+    numbers n = {(float *)rig_alloc(&rig, (count + off) * sizeof(float)) + off};
     for (size_t i = 0; i < count; i++)
         n.at[i] = number() * 3;
     return n;
@@ -47,12 +42,12 @@ static bool often(void)
     return less(4) != 0;
 }
 
-static void run(const char *kernel, uint32_t x, uint32_t y, uint32_t threads, const void *args)
+static void run(const char *file, const char *kernel, uint32_t x, uint32_t y, uint32_t threads,
+                const void *args, size_t args_bytes)
 {
-    emulation launch = {
+    const emulation launch = {
         .kernel = kernel, .grid = {x, y, 1}, .threads = threads, .args = args, .order = less(6)};
-    const char *wrong = emulate(&launch);
-    CHECKF(!wrong, "%s: %s\n", kernel, wrong);
+    rig_launch(&rig, file, launch, args_bytes);
 }
 
 /* ((y[0] + y[1]) + ...) + bias */
@@ -69,16 +64,17 @@ static float sum_of(const float *y, uint32_t parts, size_t step, const float *bi
 TEST(a_row_of_the_table_times_the_scale)
 {
     state = test_told_seed();
+    rig = rig_open();
     for (int round = 0; round < 40; round++) {
         const uint32_t dim = 1 + less(round % 8 ? 300 : 3000), vocab = 1 + less(5),
                        tokens = 1 + less(3);
         const bool wide = often(), off = !often();
         const uint32_t ld = wide ? (dim + 63) / 64 * 64 : dim + less(3);
         numbers table = some((size_t)vocab * ld, false), x = some((size_t)tokens * dim, off);
-        u16 *halves = malloc((size_t)vocab * ld * 2 + 16);
+        u16 *halves = rig_alloc(&rig, (size_t)vocab * ld * 2);
         for (size_t i = 0; i < (size_t)vocab * ld; i++)
             halves[i] = bf16_from_f32(table.at[i]);
-        i32 ids[4];
+        i32 *ids = rig_alloc(&rig, tokens * sizeof *ids);
         for (uint32_t t = 0; t < tokens; t++)
             ids[t] = (i32)less(vocab);
         const bool is_f32 = less(2);
@@ -90,17 +86,16 @@ TEST(a_row_of_the_table_times_the_scale)
                            .ld = ld,
                            .is_f32 = is_f32,
                            .scale = often() ? 1 : 5.5f};
-        run("embed", tokens, 1, EMBED_THREADS, &args);
+        run("embed", "embed", tokens, 1, EMBED_THREADS, &args, sizeof args);
         for (uint32_t t = 0; t < tokens; t++)
             for (uint32_t i = 0; i < dim; i++) {
                 const size_t at = (size_t)ids[t] * ld + i;
                 const float v = is_f32 ? table.at[at] : bf16_to_f32(halves[at]);
                 CHECK(x.at[(size_t)t * dim + i] == args.scale * v);
             }
-        free(halves);
-        free(table.block);
-        free(x.block);
+        rig_free(&rig, 0);
     }
+    rig_close(&rig);
 }
 
 /* ---- add_norm ---- */
@@ -131,6 +126,7 @@ static float sum_of_squares(const float *x, uint32_t n)
 TEST(norms_of_rows_that_products_are_added_to)
 {
     state = test_told_seed();
+    rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
     static const uint32_t dims[] = {1,    2,    63,   64,   128,  1023, 1024,
                                     1025, 1028, 2048, 4096, 4100, 16384};
@@ -142,13 +138,13 @@ TEST(norms_of_rows_that_products_are_added_to)
         const uint32_t parts = less(4) == 0 ? 0 : 1u << less(4),
                        ldy = n + (often() ? 0 : 1 + less(4));
         numbers x = some((size_t)tokens * n, !often()),
-                y = some((size_t)parts * tokens * ldy, false);
+                y = some((size_t)RAD_MAX(parts, 1u) * tokens * ldy, false);
         numbers bias = some(n, false), weight = some(n, !often());
         numbers exact = some((size_t)count * n, false);
-        numbers was = {malloc((size_t)tokens * n * sizeof(float)), NULL};
+        numbers was = {malloc((size_t)tokens * n * sizeof(float))};
         memcpy(was.at, x.at, (size_t)tokens * n * sizeof(float));
-        u16 *out = malloc((size_t)count * ld * 2);
-        u32 rows[4];
+        u16 *out = rig_alloc(&rig, (size_t)count * ld * 2);
+        u32 *rows = rig_alloc(&rig, count * sizeof *rows);
         bool with_rows = less(2), with_bias = less(2), store = less(2);
         for (uint32_t r = 0; r < count; r++)
             rows[r] = with_rows ? (r + 1) % tokens : r;
@@ -169,7 +165,8 @@ TEST(norms_of_rows_that_products_are_added_to)
                               .eps = 1e-6f,
                               .scale = often() ? 1 : 0.22f};
         const bool wide = n > ADD_NORM_DIM || !often();
-        run(wide ? "add_norm_wide" : "add_norm", count, 1, add_norm_threads(n), &args);
+        run("norm", wide ? "add_norm_wide" : "add_norm", count, 1, add_norm_threads(n), &args,
+            sizeof args);
         float *sum = malloc(n * sizeof *sum), *cpu = malloc(n * sizeof *cpu);
         for (uint32_t r = 0; r < count; r++) {
             const size_t t = rows[r];
@@ -192,9 +189,10 @@ TEST(norms_of_rows_that_products_are_added_to)
             for (uint32_t i = n; i < ld; i++)
                 CHECK(out[(size_t)r * ld + i] == 0);
         }
-        free(sum), free(cpu), free(out), free(was.at);
-        free(x.block), free(y.block), free(bias.block), free(weight.block), free(exact.block);
+        free(sum), free(cpu), free(was.at);
+        rig_free(&rig, 0);
     }
+    rig_close(&rig);
 }
 
 /* ---- q, k and v ---- */
@@ -203,6 +201,7 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
 {
     enum { CONTEXT = 50, SLOTS = 9, STRIDE = 4096 };
     state = test_told_seed();
+    rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
     for (uint32_t round = 0; round < 60; round++) {
         static const uint32_t widths[] = {8, 64, 80, 128, 192, 256, 30, 6};
@@ -228,14 +227,14 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
                 pairs.at[(size_t)p * rope + 2 * i + 1] = table.at[rope + i];
             }
         }
-        u32 positions[4];
-        i32 slots[4];
+        u32 *positions = rig_alloc(&rig, tokens * sizeof *positions);
+        i32 *slots = rig_alloc(&rig, tokens * sizeof *slots);
         for (uint32_t t = 0; t < tokens; t++) {
             positions[t] = less(CONTEXT);
             slots[t] = (i32)(t * 2 + less(2));
         }
-        u16 *q = aligned_alloc(16, ((size_t)tokens * q_dim * 2 + 15) / 16 * 16);
-        u8 *k = aligned_alloc(16, SLOTS * STRIDE), *v = aligned_alloc(16, SLOTS * STRIDE);
+        u16 *q = rig_alloc(&rig, (size_t)tokens * q_dim * 2);
+        u8 *k = rig_alloc(&rig, SLOTS * STRIDE), *v = rig_alloc(&rig, SLOTS * STRIDE);
         memset(k, 0x77, SLOTS * STRIDE), memset(v, 0x77, SLOTS * STRIDE);
         qkv_args args = {.y = y.at,
                          .bias = with_bias ? bias.at : NULL,
@@ -260,8 +259,8 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
                          .ldy = ldy,
                          .eps = 1e-5f};
         const bool wide = d > QKV_HEAD_DIM || vd > QKV_HEAD_DIM || less(2);
-        run(wide ? "qkv_wide" : "qkv", tokens, qkv_blocks(heads + 2 * kv_heads), QKV_THREADS,
-            &args);
+        run("qkv", wide ? "qkv_wide" : "qkv", tokens, qkv_blocks(heads + 2 * kv_heads), QKV_THREADS,
+            &args, sizeof args);
         float *row = malloc(ldy * sizeof *row);
         size_t touched = 0;
         for (uint32_t t = 0; t < tokens; t++) {
@@ -289,10 +288,10 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
         for (size_t i = 0; i < SLOTS * STRIDE; i++)
             untouched += (k[i] == 0x77) + (v[i] == 0x77);
         CHECK(untouched >= 2 * SLOTS * STRIDE - touched);
-        free(row), free(q), free(k), free(v);
-        free(y.block), free(bias.block), free(q_norm.block), free(k_norm.block);
-        free(pairs.block), free(table.block);
+        free(row);
+        rig_free(&rig, 0);
     }
+    rig_close(&rig);
 }
 
 /* ---- gated units ---- */
@@ -300,6 +299,7 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
 TEST(gated_units_have_the_bits_of_the_cpu)
 {
     state = test_told_seed();
+    rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
     for (uint32_t round = 0; round < 60; round++) {
         const uint32_t n = round % 3 ? 4 * (1 + less(300)) : 1 + less(600), tokens = 1 + less(3);
@@ -308,7 +308,7 @@ TEST(gated_units_have_the_bits_of_the_cpu)
         numbers y = some((size_t)parts * tokens * ldy, !often()), bias = some(2 * n, false);
         for (uint32_t i = 0; i < 2 * n; i++)
             y.at[i] *= round % 5 ? 1 : 50;
-        u16 *out = aligned_alloc(16, (size_t)tokens * ld * 2);
+        u16 *out = rig_alloc(&rig, (size_t)tokens * ld * 2);
         glu_args args = {.y = y.at,
                          .bias = less(2) ? bias.at : NULL,
                          .out = out,
@@ -318,7 +318,7 @@ TEST(gated_units_have_the_bits_of_the_cpu)
                          .ldy = ldy,
                          .parts = parts,
                          .kind = kind};
-        run("glu", tokens, glu_blocks(ld), GLU_THREADS, &args);
+        run("glu", "glu", tokens, glu_blocks(ld), GLU_THREADS, &args, sizeof args);
         float *row = malloc(2 * n * sizeof *row);
         for (uint32_t t = 0; t < tokens; t++) {
             for (uint32_t i = 0; i < 2 * n; i++)
@@ -330,8 +330,10 @@ TEST(gated_units_have_the_bits_of_the_cpu)
                 CHECKF(out[(size_t)t * ld + i] == (i < n ? bf16_from_f32(row[i]) : 0),
                        "kind %u, token %u, number %u of %u\n", kind, t, i, n);
         }
-        free(row), free(out), free(y.block), free(bias.block);
+        free(row);
+        rig_free(&rig, 0);
     }
+    rig_close(&rig);
 }
 
 TEST_MAIN()

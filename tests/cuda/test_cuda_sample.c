@@ -1,9 +1,9 @@
 /* sample.cu on the emulator: for any logits and parameters the token that sampler_next chooses,
- * whatever is sampled beside it. */
-#include "../test.h"
-#include "base/base.h"
+ * whatever is sampled beside it. Where RADISH_TEST_GPU names a driver, its GPU chooses the tokens
+ * of the same launches as well. */
+#include "cuda_rig.h"
+
 #include "cuda/sample_plan.h"
-#include "emulator.h"
 
 #include <math.h>
 
@@ -14,24 +14,91 @@ static uint32_t less(uint32_t n)
     return (uint32_t)(test_random(&state) % n);
 }
 
-static void run(const char *kernel, const cuda_sample_limits *l, const sample_args *args)
+static const char *const kernels[] = {"sample_adjust", "sample_count", "sample_choose"};
+
+static void emulate_all(const cuda_sample_limits *l, const sample_args *args, bool drawn)
 {
-    emulation launch = {.kernel = kernel,
-                        .grid = {sample_chunks(l->vocab_size), args->num_rows, 1},
-                        .threads = SAMPLE_THREADS,
-                        .args = args,
-                        .order = less(6)};
-    const char *wrong = emulate(&launch);
-    CHECKF(!wrong, "%s: %s\n", kernel, wrong);
+    for (int k = 0; k < (drawn ? 3 : 1); k++) {
+        emulation launch = {.kernel = kernels[k],
+                            .grid = {sample_chunks(l->vocab_size), args->num_rows, 1},
+                            .threads = SAMPLE_THREADS,
+                            .args = args,
+                            .order = less(6)};
+        const char *wrong = emulate(&launch);
+        CHECKF(!wrong, "%s: %s\n", kernels[k], wrong);
+    }
+}
+
+/* ---- a GPU beside the emulator ---- */
+
+static struct {
+    cuda_rig rig;
+    cuda_module module;
+    cuda_function functions[3];
+} gpu;
+
+static void gpu_open(void)
+{
+    gpu.rig = rig_open();
+    if (!gpu.rig.has_gpu) return;
+    rad_error err = {0};
+    char *text = calloc(1, 1 << 20);
+    rig_enter(&gpu.rig);
+    FILE *in = fopen(gpu.rig.gpu.capability >= 90 ? "src/cuda/ptx/sample.sm90.ptx"
+                                                  : "src/cuda/ptx/sample.sm80.ptx",
+                     "rb");
+    CHECK(in && fread(text, 1, (1 << 20) - 1, in) > 0);
+    fclose(in);
+    CHECKF(cuda_module_load(&gpu.rig.cu, "sample", text, &gpu.module, &err) == RAD_OK, "%s\n",
+           err.text);
+    for (int k = 0; k < 3; k++)
+        CHECKF(cuda_function_get(&gpu.rig.cu, gpu.module, kernels[k], sizeof(sample_args), 0,
+                                 &gpu.functions[k], &err) == RAD_OK,
+               "%s\n", err.text);
+    free(text);
+}
+
+static void gpu_close(void)
+{
+    if (gpu.module) gpu.rig.cu.module_unload(gpu.module);
+    rig_close(&gpu.rig);
+    memset(&gpu, 0, sizeof gpu);
+}
+
+static cuda_ptr gpu_alloc(size_t bytes)
+{
+    cuda_ptr memory = 0;
+    if (gpu.rig.has_gpu) rig_did(&gpu.rig, gpu.rig.cu.mem_alloc(&memory, bytes), "memory");
+    return memory;
+}
+
+static void gpu_upload(cuda_ptr to, const void *from, size_t bytes)
+{
+    if (!gpu.rig.has_gpu) return;
+    rig_did(&gpu.rig, gpu.rig.cu.copy_to_device(to, from, bytes, gpu.rig.stream), "upload");
+    rig_did(&gpu.rig, gpu.rig.cu.stream_synchronize(gpu.rig.stream), "upload");
+}
+
+static void gpu_launch_all(const cuda_sample_limits *l, const sample_args *args, bool drawn)
+{
+    const uint32_t grid[3] = {sample_chunks(l->vocab_size), args->num_rows, 1};
+    for (int k = 0; k < (drawn ? 3 : 1); k++) {
+        rad_error err = {0};
+        CHECKF(cuda_launch(&gpu.rig.cu, gpu.functions[k], grid, SAMPLE_THREADS, 0, gpu.rig.stream,
+                           k > 0, args, sizeof *args, &err) == RAD_OK,
+               "%s\n", err.text);
+    }
+    gpu.rig.compared++;
 }
 
 /* A device's part: made once, used for many steps. */
 typedef struct sampling {
     cuda_sample_limits limits;
     void *block, *scratch;
+    cuda_ptr gpu_block, gpu_scratch, gpu_tokens, gpu_logits;
 } sampling;
 
-static sampling sampling_start(uint32_t vocab, uint32_t ld, uint32_t max_rows)
+static sampling sampling_start(uint32_t vocab, uint32_t ld, uint32_t max_rows, uint32_t max_logits)
 {
     sampling s = {.limits = cuda_sample_limits_of(vocab, ld, 200, max_rows)};
     size_t zero, bytes = cuda_sample_scratch_bytes(&s.limits, &zero);
@@ -39,11 +106,19 @@ static sampling sampling_start(uint32_t vocab, uint32_t ld, uint32_t max_rows)
     s.scratch = malloc(bytes);
     memset(s.scratch, 0x5a, bytes);
     memset(s.scratch, 0, zero);
+    s.gpu_block = gpu_alloc(cuda_sample_block_bytes(&s.limits));
+    s.gpu_scratch = gpu_alloc(bytes);
+    s.gpu_tokens = gpu_alloc(SAMPLE_ROWS * sizeof(rad_token));
+    s.gpu_logits = gpu_alloc((size_t)max_logits * ld * sizeof(float));
+    gpu_upload(s.gpu_scratch, s.scratch, bytes);
     return s;
 }
 
 static void sampling_stop(sampling *s)
 {
+    const cuda_ptr all[] = {s->gpu_block, s->gpu_scratch, s->gpu_tokens, s->gpu_logits};
+    for (int i = 0; i < 4; i++)
+        if (all[i]) gpu.rig.cu.mem_free(all[i]);
     free(s->block);
     free(s->scratch);
 }
@@ -62,10 +137,25 @@ static uint32_t sample_rows(sampling *s, const float *logits, const runner_sampl
         rad_token chosen[SAMPLE_ROWS];
         const sample_args args = cuda_sample_args(&s->limits, logits, s->block, s->scratch, chosen,
                                                   pack.num_rows + more);
-        run("sample_adjust", &s->limits, &args);
-        if (pack.num_drawn) run("sample_count", &s->limits, &args);
-        if (pack.num_drawn) run("sample_choose", &s->limits, &args);
+        emulate_all(&s->limits, &args, pack.num_drawn);
         memcpy(tokens + at, chosen, pack.num_rows * sizeof *tokens);
+        if (gpu.rig.has_gpu) {
+            rad_token theirs[SAMPLE_ROWS];
+            const uint32_t num_logits = at + pack.num_rows;
+            gpu_upload(s->gpu_block, s->block, cuda_sample_block_bytes(&s->limits));
+            gpu_upload(s->gpu_logits, logits, (size_t)num_logits * s->limits.ld * sizeof(float));
+            const sample_args on_gpu =
+                cuda_sample_args(&s->limits, (void *)s->gpu_logits, (void *)s->gpu_block,
+                                 (void *)s->gpu_scratch, (void *)s->gpu_tokens, args.num_rows);
+            gpu_launch_all(&s->limits, &on_gpu, pack.num_drawn);
+            rig_did(&gpu.rig,
+                    gpu.rig.cu.copy_to_host(theirs, s->gpu_tokens, sizeof theirs, gpu.rig.stream),
+                    "tokens");
+            rig_did(&gpu.rig, gpu.rig.cu.stream_synchronize(gpu.rig.stream), "tokens");
+            for (uint32_t i = 0; i < pack.num_rows; i++)
+                CHECKF(!rows[at + i].params || theirs[i] == chosen[i],
+                       "row %u: token %d on the GPU, %d here\n", at + i, theirs[i], chosen[i]);
+        }
         at += pack.num_rows;
     }
     return launches;
@@ -141,7 +231,7 @@ static void hold_against_cpu(uint32_t vocab, uint32_t launches, uint32_t max_row
     enum { ROWS = 40 };
     static request requests[ROWS];
     const uint32_t ld = vocab + less(5);
-    sampling s = sampling_start(vocab, ld, 1 + less(max_rows));
+    sampling s = sampling_start(vocab, ld, 1 + less(max_rows), max_rows);
     float *logits = malloc((size_t)max_rows * ld * sizeof *logits);
     uint32_t *masks = malloc((size_t)max_rows * (vocab + 31) / 32 * 4 + max_rows * 4);
     void *scratch = malloc(sampler_scratch_bytes(vocab));
@@ -177,25 +267,31 @@ static void hold_against_cpu(uint32_t vocab, uint32_t launches, uint32_t max_row
 TEST(small_vocabularies_give_the_token_of_the_cpu)
 {
     state = test_told_seed();
+    gpu_open();
     const uint64_t wanted = test_scale(1000, 100000);
     for (uint64_t chosen = 0; chosen < wanted;)
         hold_against_cpu(1 + less(less(3) ? 60 : 600), 3, 30, &chosen);
+    gpu_close();
 }
 
 TEST(vocabularies_of_many_chunks_give_the_token_of_the_cpu)
 {
     state = test_told_seed();
+    gpu_open();
     const uint64_t wanted = test_scale(30, 3000);
     for (uint64_t chosen = 0; chosen < wanted;)
         hold_against_cpu(2000 + less(9000), 1, 8, &chosen);
+    gpu_close();
 }
 
 TEST(a_vocabulary_of_today_gives_the_token_of_the_cpu)
 {
     state = test_told_seed();
+    gpu_open();
     const uint64_t wanted = test_scale(2, 200);
     for (uint64_t chosen = 0; chosen < wanted;)
         hold_against_cpu(151936, 1, 1, &chosen);
+    gpu_close();
 }
 
 TEST(what_does_not_fit_is_said_in_words)
