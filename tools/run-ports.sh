@@ -14,7 +14,7 @@ jobs=${1:-$(tools/cpus.sh)}
 passed=0
 failed=0
 # Indices, numbers and files. Attention and the shipped model take very long with qemu.
-emulated='^test_(containers|kv_allocator|page_runs|page_hash|radix_key|radix_cache|match_handle|kv_window|window_cache|window_req|hicache|kv_codec|minifloat|ops|gemm|gemm_quant|attn_pools|gguf|tokenizer|jinja|sampler)$'
+emulated='^test_(containers|kv_allocator|page_runs|page_hash|radix_key|radix_cache|match_handle|kv_window|window_cache|window_req|hicache|kv_codec|minifloat|ops|gemm|gemm_quant|attn_pools|gguf|tokenizer|jinja|sampler|cuda_emulator)$'
 
 # check WORDS COMMAND...: one line for what went well, the end of its output for what did not.
 check() {

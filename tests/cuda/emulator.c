@@ -137,6 +137,19 @@ static void *new_stack(char *top, void (*entry)(void))
 #error "the emulator of CUDA kernels switches stacks on x86-64 and aarch64 only"
 #endif
 
+/* The next lane of this turn; -1: all of them wait. */
+static int next_in_turn(void)
+{
+    turn *t = &emulated->turn;
+    while (t->next < LANES) {
+        u32 lane = (t->start + t->next++) % LANES;
+        u32 thread = t->warp * LANES + (t->backward ? LANES - 1 - lane : lane);
+        if (emulated->fibers[thread].at.kind == MEET_NOBODY) return (int)thread;
+    }
+    return -1;
+}
+
+/* From the scheduler. */
 static void fiber_enter(u32 thread)
 {
     fiber *f = &emulated->fibers[thread];
@@ -150,23 +163,41 @@ static void fiber_enter(u32 thread)
 #endif
 }
 
+/* To the next lane of this turn, or to the scheduler. */
 static void fiber_leave(fiber *f)
 {
+    int next = emulated->failed ? -1 : next_in_turn();
+    void *to = next < 0 ? emulated->stack_pointer : emulated->fibers[next].stack_pointer;
+    if (next >= 0) emulated_thread = (u32)next;
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(f->at.kind == MEET_ENDED ? NULL : &f->fake_stack,
-                                   emulated->stack_bottom, emulated->stack_bytes);
+                                   next < 0 ? emulated->stack_bottom : emulated->fibers[next].stack,
+                                   next < 0 ? emulated->stack_bytes : (size_t)STACK_BYTES);
 #endif
-    emulator_switch(&f->stack_pointer, emulated->stack_pointer);
+    emulator_switch(&f->stack_pointer, to);
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(f->fake_stack, &emulated->stack_bottom, &emulated->stack_bytes);
+    __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
 #endif
 }
 
-static void fiber_main(void)
+/* The first fiber of a launch learns where the scheduler's stack is. */
+static __attribute__((noinline)) void fiber_arrive(void)
 {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(NULL, &emulated->stack_bottom, &emulated->stack_bytes);
+    const void *from;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &from, &bytes);
+    if (!emulated->stack_bottom) {
+        emulated->stack_bottom = from;
+        emulated->stack_bytes = bytes;
+    }
 #endif
+}
+
+/* It never returns, so nothing of its own may lie on the stack: ASan would guard it forever. */
+static void fiber_main(void)
+{
+    fiber_arrive();
     emulated->kernel->entry(emulated->args);
     fiber *f = &emulated->fibers[emulated_thread];
     f->at.kind = MEET_ENDED;
@@ -175,14 +206,21 @@ static void fiber_main(void)
     abort(); /* nobody enters it again */
 }
 
-static void fiber_begin(fiber *f)
+static void fiber_begin(u32 thread)
 {
-#ifdef __SANITIZE_ADDRESS__
-    __asan_unpoison_memory_region(f->stack, STACK_BYTES); /* of a launch that was given up */
-#endif
+    fiber *f = &emulated->fibers[thread];
     f->stack_pointer = new_stack(f->stack + STACK_BYTES, fiber_main);
     f->at = (meeting){.kind = MEET_NOBODY};
-    f->num_copies = f->num_groups = 0;
+    emulated->copies[thread].num_copies = emulated->copies[thread].num_groups = 0;
+}
+
+/* What frames of a launch that was given up left on the stacks is no frame any more. */
+static void clean_stacks(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    for (u32 t = 0; t < MOST_THREADS; t++)
+        __asan_unpoison_memory_region(emulated->fibers[t].stack, STACK_BYTES);
+#endif
 }
 
 /* ---- waiting ---- */
@@ -232,19 +270,15 @@ u32 random_below(u32 limit)
 
 static void run_warp(u32 w)
 {
-    u32 start = 0;
-    bool backward = emulated->order == 1;
+    turn *t = &emulated->turn;
+    *t = (turn){.warp = w, .backward = emulated->order == 1};
     if (emulated->order > 1) {
-        start = random_below(LANES);
-        backward = random_below(2);
+        t->start = random_below(LANES);
+        t->backward = random_below(2);
     }
-    for (u32 i = 0; i < LANES; i++) {
-        u32 lane = (start + i) % LANES, thread = w * LANES + (backward ? LANES - 1 - lane : lane);
-        if (emulated->fibers[thread].at.kind != MEET_NOBODY) continue;
-        fiber_enter(thread);
-        if (emulated->failed) return;
-    }
-    if (!emulated->ready[w]) meet_warp(w);
+    int first = next_in_turn();
+    if (first >= 0) fiber_enter((u32)first);
+    if (!emulated->failed && !emulated->ready[w]) meet_warp(w);
 }
 
 /* A warp with lanes that run; -1: all wait or have ended. */
@@ -291,7 +325,7 @@ static void run_block(void)
     if (emulated->shared_bytes) memset(emulated->dynamic_shared, 0xa5, emulated->shared_bytes);
     hopper_begin_block();
     for (u32 t = 0; t < emulated->threads; t++)
-        fiber_begin(&emulated->fibers[t]);
+        fiber_begin(t);
     for (u32 w = 0; w < emulated->warps; w++)
         emulated->ready[w] = LANES;
     do {
@@ -371,6 +405,8 @@ const char *emulate(const emulation *launch)
     emulated->random = launch->order * 0x9e3779b97f4a7c15u | 1;
     emulated->model = launch->model;
     emulated->waits_for_previous = 0;
+    emulated->stack_bottom = NULL;
+    if (emulated->failed) clean_stacks();
     emulated->failed = false;
     memcpy(emulated_grid, launch->grid, sizeof emulated_grid);
     run_grid();

@@ -153,12 +153,13 @@ void emulated_warpgroup_meet(u32 kind, u32 value, const char *where)
 void emulated_warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate, const char *where)
 {
     if (n % 8 || !n || n > 256) give_up(where, "wgmma takes 8, 16, ... 256 columns");
+    u64 descriptors[2] = {a, b};
     meet(&(meeting){.kind = MEET_WARPGROUP_MMA,
                     .where = where,
                     .value = n,
                     .lane = accumulate != 0,
                     .result = d,
-                    .descriptors = {a, b}});
+                    .a = descriptors});
 }
 
 /* 16 numbers of row r of an operand: the swizzle takes the address with all offsets added. */
@@ -202,16 +203,17 @@ static void begin_product(u32 w)
     if (!all->fenced) note_failure("no warpgroup_fence before %s", at->where);
     if (all->num_products == MOST_PRODUCTS) note_failure("too much wgmma under way, %s", at->where);
     if (emulated->failed) return;
+    const u64 *descriptors = at->a;
     product *p = &all->products[all->num_products];
     *p = (product){.n = at->value,
                    .accumulate = at->lane,
-                   .a = at->descriptors[0],
-                   .b = at->descriptors[1],
+                   .a = descriptors[0],
+                   .b = descriptors[1],
                    .where = at->where};
     for (u32 lane = 1; lane < LANES; lane++) {
         const meeting *other = &warp[lane].at;
         if (other->value != p->n || other->lane != p->accumulate ||
-            memcmp(other->descriptors, at->descriptors, sizeof at->descriptors) != 0)
+            memcmp(other->a, descriptors, 2 * sizeof *descriptors) != 0)
             note_failure("lanes of warp %u differ in operands of %s", w, at->where);
     }
     u16 a[16][16] __attribute__((aligned(8))), b[256][16] __attribute__((aligned(8)));

@@ -45,7 +45,6 @@ typedef struct meeting {
     u32 value, lane;
     void *result;
     const void *a, *b;
-    u64 descriptors[2];
 } meeting;
 
 typedef struct copy {
@@ -58,11 +57,20 @@ typedef struct fiber {
     char *stack;
     void *fake_stack; /* ASan's */
     meeting at;
-    /* Copies under way, in groups: group_end[i] copies are in the first i + 1 groups. */
+} fiber;
+
+/* Copies under way of a thread, in groups: group_end[i] are in the first i + 1 groups. */
+typedef struct thread_copies {
     u32 num_copies, num_groups;
     u32 group_end[MOST_COPIES];
     copy copies[MOST_COPIES];
-} fiber;
+} thread_copies;
+
+/* The lanes of a warp that run in turn until each waits, from `start` on. */
+typedef struct turn {
+    u32 warp, start, next;
+    bool backward;
+} turn;
 
 typedef struct barrier {
     const u64 *at; /* where it lies in shared memory; what counts is here */
@@ -106,6 +114,8 @@ typedef struct warp_products {
 
 typedef struct scheduler {
     fiber fibers[MOST_THREADS];
+    thread_copies copies[MOST_THREADS];
+    turn turn;
     u32 ready[MOST_WARPS]; /* lanes that run */
     u32 threads, warps;
     void *stack_pointer;

@@ -85,37 +85,37 @@ void emulated_load16(u32 to[4], const void *from, const char *where)
 void emulated_copy16_async(void *shared, const void *global, int yes, const char *where)
 {
     static const u32 zeros[4] __attribute__((aligned(16)));
-    fiber *f = &emulated->fibers[THREAD_X];
+    thread_copies *c = &emulated->copies[THREAD_X];
     if (!yes) global = zeros;
     if (!aligned16(shared) || !aligned16(global))
         give_up(where, "a copy of 16 bytes is not aligned");
     if (!is_shared(shared)) give_up(where, "a copy does not go to shared memory");
-    if (f->num_copies == MOST_COPIES) give_up(where, "too many copies are under way");
+    if (c->num_copies == MOST_COPIES) give_up(where, "too many copies are under way");
     memset(shared, 0xa5, 16);
-    f->copies[f->num_copies++] = (copy){shared, global};
+    c->copies[c->num_copies++] = (copy){shared, global};
 }
 
 void emulated_copy_commit(const char *where)
 {
-    fiber *f = &emulated->fibers[THREAD_X];
-    if (f->num_groups == MOST_COPIES)
+    thread_copies *c = &emulated->copies[THREAD_X];
+    if (c->num_groups == MOST_COPIES)
         give_up(where, "too many groups of copies are not waited for");
-    f->group_end[f->num_groups++] = f->num_copies;
+    c->group_end[c->num_groups++] = c->num_copies;
 }
 
 /* All but the last `groups` land. */
 void emulated_copy_wait(u32 groups)
 {
-    fiber *f = &emulated->fibers[THREAD_X];
-    if (f->num_groups <= groups) return;
-    u32 landing = f->num_groups - groups, copies = f->group_end[landing - 1];
+    thread_copies *c = &emulated->copies[THREAD_X];
+    if (c->num_groups <= groups) return;
+    u32 landing = c->num_groups - groups, copies = c->group_end[landing - 1];
     for (u32 i = 0; i < copies; i++)
-        memcpy(f->copies[i].to, f->copies[i].from, 16);
-    f->num_copies -= copies;
-    f->num_groups = groups;
-    memmove(f->copies, f->copies + copies, f->num_copies * sizeof *f->copies);
+        memcpy(c->copies[i].to, c->copies[i].from, 16);
+    c->num_copies -= copies;
+    c->num_groups = groups;
+    memmove(c->copies, c->copies + copies, c->num_copies * sizeof *c->copies);
     for (u32 i = 0; i < groups; i++)
-        f->group_end[i] = f->group_end[landing + i] - copies;
+        c->group_end[i] = c->group_end[landing + i] - copies;
 }
 
 void emulated_wait_previous(void)
