@@ -25,7 +25,7 @@ static const shape shapes[] = {{"0.6b", 1024, 16, 8, 128, 3072, true},
 
 typedef struct bench {
     cuda_bench gpu;
-    cuda_function embed, add_norm, qkv, glu, adjust, count, choose;
+    cuda_function embed, add_norm, add_norm_many, qkv, glu, adjust, count, choose;
     cuda_ptr x, y, act, weights, tables, kv;
     FILE *json;
     uint32_t num_results;
@@ -124,6 +124,10 @@ static void bench_shape(bench *b, const shape *s, uint32_t tokens)
         const work norms = {{b->add_norm}, {tokens, 1, 1}, add_norm_threads(s->dim), 1,
                             &norm,         sizeof norm};
         measure(b, what, s->name, tokens, &norms, t * dim * (4 + 4 * parts + 4 + 2));
+        if (few) continue;
+        work many = norms;
+        many.kernels[0] = b->add_norm_many;
+        measure(b, "add_norm_many", s->name, tokens, &many, t * dim * (4 + 4 * parts + 4 + 2));
     }
 
     const uint32_t parts_of[] = {1, few ? cuda_splits(n, s->dim) : 1};
@@ -283,6 +287,7 @@ int main(int argc, char **argv)
     const cuda_module sample = cuda_bench_load(&b.gpu, ptx, "sample");
     b.embed = cuda_bench_kernel(&b.gpu, embed, "embed", sizeof(embed_args), 0);
     b.add_norm = cuda_bench_kernel(&b.gpu, norm, "add_norm", sizeof(add_norm_args), 0);
+    b.add_norm_many = cuda_bench_kernel(&b.gpu, norm, "add_norm_many", sizeof(add_norm_args), 0);
     b.qkv = cuda_bench_kernel(&b.gpu, qkv, "qkv", sizeof(qkv_args), 0);
     b.glu = cuda_bench_kernel(&b.gpu, glu, "glu", sizeof(glu_args), 0);
     b.adjust = cuda_bench_kernel(&b.gpu, sample, "sample_adjust", sizeof(sample_args), 0);

@@ -128,18 +128,19 @@ TEST(norms_of_rows_that_products_are_added_to)
     state = test_told_seed();
     rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
-    static const uint32_t dims[] = {1,    2,    63,   64,   128,  1023, 1024,
-                                    1025, 1028, 2048, 4096, 4100, 16384};
+    static const uint32_t dims[] = {1,    2,    63,   64,   128,  1023, 1024, 1025, 1028,
+                                    2048, 2560, 3001, 4096, 4092, 4096, 4100, 16384};
     for (uint32_t round = 0; round < 60; round++) {
-        const uint32_t n = round < 13  ? dims[round]
-                           : round % 3 ? 4 * (1 + less(400))
-                                       : 1 + less(600);
+        const uint32_t n = round < RAD_COUNT(dims) ? dims[round]
+                           : round % 3             ? 4 * (1 + less(400))
+                                                   : 1 + less(600);
         const uint32_t tokens = 1 + less(3), count = 1 + less(tokens), ld = (n + 63) / 64 * 64;
         const uint32_t parts = less(4) == 0 ? 0 : 1u << less(4),
                        ldy = n + (often() ? 0 : 1 + less(4));
-        numbers x = some((size_t)tokens * n, !often()),
+        const bool off = !often();
+        numbers x = some((size_t)tokens * n, off),
                 y = some((size_t)RAD_MAX(parts, 1u) * tokens * ldy, false);
-        numbers bias = some(n, false), weight = some(n, !often());
+        numbers bias = some(n, false), weight = some(n, off && less(2));
         numbers exact = some((size_t)count * n, false);
         numbers was = {malloc((size_t)tokens * n * sizeof(float))};
         memcpy(was.at, x.at, (size_t)tokens * n * sizeof(float));
@@ -165,8 +166,12 @@ TEST(norms_of_rows_that_products_are_added_to)
                               .eps = 1e-6f,
                               .scale = often() ? 1 : 0.22f};
         const bool wide = n > ADD_NORM_DIM || !often();
-        run("norm", wide ? "add_norm_wide" : "add_norm", count, 1, add_norm_threads(n), &args,
-            sizeof args);
+        const bool many = add_norm_whole(n, ldy, ld) && !off && less(2);
+        run("norm",
+            wide   ? "add_norm_wide"
+            : many ? "add_norm_many"
+                   : "add_norm",
+            count, 1, add_norm_threads(n), &args, sizeof args);
         float *sum = malloc(n * sizeof *sum), *cpu = malloc(n * sizeof *cpu);
         for (uint32_t r = 0; r < count; r++) {
             const size_t t = rows[r];

@@ -35,10 +35,46 @@ INLINE float block_sum(float s, float *warp_sums /* [WARPS] */, u32 warps)
     return sums[0];
 }
 
-/* Constants of the kernels: `rounds`, and `whole`, see vectors.h. A row of many rounds has no
- * registers left for weights that wait. */
-INLINE void add_norm_row(const add_norm_args *a, const int rounds, const int whole,
-                         float *warp_sums)
+/* Sums of parts, for two rounds at most: of all of them at_once parts are on their way together. */
+INLINE void add_rounds(float sum[2][4], const float *y, u64 to_next, u32 parts, const int rounds,
+                       const int at_once, u32 first, u32 step, u32 n, const int whole)
+{
+    UNROLL
+    for (int i = 0; i < rounds; i++)
+        if (first + i * step < n) read4(sum[i], y, first + i * step, n, whole);
+    ROLLED
+    for (u32 p = 1; p < parts; p += (u32)at_once) {
+        float part[7][2][4];
+        UNROLL
+        for (int k = 0; k < at_once; k++) {
+            UNROLL
+            for (int i = 0; i < rounds; i++)
+                if (p + k < parts && first + i * step < n)
+                    read4(part[k][i], y + (p + k) * to_next, first + i * step, n, whole);
+        }
+        UNROLL
+        for (int k = 0; k < at_once; k++) {
+            UNROLL
+            for (int i = 0; i < rounds; i++)
+                if (p + k < parts && first + i * step < n) add4(sum[i], part[k][i]);
+        }
+    }
+}
+INLINE void add_sum(const add_norm_args *a, float v[4], float sum[4], float *x, u32 at,
+                    const int whole)
+{
+    if (a->bias) add_loaded(sum, a->bias, at, a->dim, whole);
+    UNROLL
+    for (int e = 0; e < 4; e++)
+        v[e] += a->scale * sum[e];
+    if (a->store) write4(x, at, a->dim, whole, v);
+}
+
+/* Constants of the kernels: `rounds`, `at_once` (parts behind the first that are on their way
+ * together), and `whole`, see vectors.h. A row of many rounds has no registers left for weights
+ * that wait. */
+INLINE void add_norm_row(const add_norm_args *a, const int rounds, const int at_once,
+                         const int whole, float *warp_sums)
 {
     const int early = rounds <= 2;
     const u32 threads = add_norm_threads(a->dim), step = 4 * threads;
@@ -58,17 +94,21 @@ INLINE void add_norm_row(const add_norm_args *a, const int rounds, const int who
     if (a->parts) {
         const float *y = a->y + t * a->ldy;
         const u64 to_next = (u64)a->y_tokens * a->ldy;
-        UNROLL
-        for (int i = 0; i < rounds; i++)
-            if (first + i * step < n) {
-                float sum[4];
-                add_parts(sum, y, to_next, a->parts, first + i * step, n, whole);
-                if (a->bias) add_loaded(sum, a->bias, first + i * step, n, whole);
-                UNROLL
-                for (int e = 0; e < 4; e++)
-                    v[i][e] += a->scale * sum[e];
-                if (a->store) write4(x, first + i * step, n, whole, v[i]);
-            }
+        if (early) {
+            float sum[2][4];
+            add_rounds(sum, y, to_next, a->parts, rounds, at_once, first, step, n, whole);
+            UNROLL
+            for (int i = 0; i < rounds; i++)
+                if (first + i * step < n) add_sum(a, v[i], sum[i], x, first + i * step, whole);
+        } else {
+            UNROLL
+            for (int i = 0; i < rounds; i++)
+                if (first + i * step < n) {
+                    float sum[4];
+                    add_parts(sum, y, to_next, a->parts, first + i * step, n, whole);
+                    add_sum(a, v[i], sum, x, first + i * step, whole);
+                }
+        }
     }
     if (!a->out && !a->out_f32) return; /* a launch's alone: no thread waits below */
 
@@ -99,24 +139,32 @@ INLINE void add_norm_row(const add_norm_args *a, const int rounds, const int who
 
 INLINE int all_whole(const add_norm_args *a)
 {
-    return (a->dim | a->ldy | a->ld) % 4 == 0 &&
+    return add_norm_whole(a->dim, a->ldy, a->ld) &&
            aligned16((u64)a->x | (u64)a->y | (u64)a->bias | (u64)a->weight | (u64)a->out |
                      (u64)a->out_f32);
 }
 
-KERNEL(add_norm, ADD_NORM_THREADS, add_norm_args) /* dim <= ADD_NORM_DIM */
+KERNEL_ALONE(add_norm, ADD_NORM_THREADS, add_norm_args)
 {
     SHARED float warp_sums[WARPS];
-    if (all_whole(&a))
-        add_norm_row(&a, 2, 1, warp_sums);
+    if (!all_whole(&a))
+        add_norm_row(&a, 2, 1, 0, warp_sums);
+    else if (a.dim <= 4 * add_norm_threads(a.dim))
+        add_norm_row(&a, 1, 7, 1, warp_sums);
     else
-        add_norm_row(&a, 2, 0, warp_sums);
+        add_norm_row(&a, 2, 3, 1, warp_sums);
+}
+/* For many rows: few registers, so that more of them are on a multiprocessor. */
+KERNEL(add_norm_many, ADD_NORM_THREADS, add_norm_args)
+{
+    SHARED float warp_sums[WARPS];
+    add_norm_row(&a, 2, 1, 1, warp_sums);
 }
 KERNEL(add_norm_wide, ADD_NORM_THREADS, add_norm_args)
 {
     SHARED float warp_sums[WARPS];
     if (all_whole(&a))
-        add_norm_row(&a, 8, 1, warp_sums);
+        add_norm_row(&a, 8, 1, 1, warp_sums);
     else
-        add_norm_row(&a, 8, 0, warp_sums);
+        add_norm_row(&a, 8, 1, 0, warp_sums);
 }
