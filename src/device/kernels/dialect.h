@@ -134,6 +134,10 @@ INLINE float divide(float x, float y) /* IEEE, to nearest even */
     asm("div.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
     return r;
 }
+INLINE float larger(float x, float y) /* the number, where one is NaN */
+{
+    return __builtin_fmaxf(x, y);
+}
 INLINE u32 pack_bf16_numbers(float low, float high) /* pack_bf16 where neither is NaN */
 {
     u32 r;
@@ -175,6 +179,12 @@ INLINE void copy16_async(void *shared, const void *global)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)),
                  "l"(global)
+                 : "memory");
+}
+INLINE void copy16_async_if(void *shared, const void *global, int yes) /* else zeros land */
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(yes ? 16 : 0)
                  : "memory");
 }
 INLINE void copy_commit(void)
