@@ -112,43 +112,51 @@ typedef struct qkv_args {
     float eps;
 } qkv_args;
 
-/* attention.cu: units of work that the host makes for a step, the same for all layers that see as
- * far. Canonical order of a query's keys (P1):
+/* attention.cu: units of work that the host makes for a step (attention_plan.h), the same for all
+ * layers that see as far. Canonical order of a query's keys (P1):
  *
- *     blocks of 64 absolute positions, chained inside spans of 512 (running max, sum, V), spans
+ *     blocks of 64 absolute positions, chained inside spans of 256 (running max, sum, V), spans
  *     merged in ascending order; a block of which a query sees nothing changes nothing.
  *
- * A unit is up to ATTN_UNIT_ROWS / group query rows (a token times the `group` heads that share a
- * KV head) and positions [begin, end) of one row of slots. Units of decoding requests are one span
- * each and leave (max, sum, V) in parts, merged by attention_merge; `direct` units go through all
- * spans of their tokens themselves and write the result. */
-enum { ATTN_SPAN = 512, ATTN_KEYS = 64, ATTN_UNIT_ROWS = 64 };
+ * A unit is a number of query rows (a token times the `group` heads that share a KV head) and the
+ * positions [begin, end) of one row of slots, of which each is seen by one of its tokens at least.
+ * Units of few tokens are one span each and leave (max, sum, V) in parts, which attention_merge
+ * merges; `direct` units go through all spans of their tokens themselves and write the result.
+ *
+ * A span is as short as that a single request behind 2,048 positions has 64 pieces of work (8 KV
+ * heads), and as long as that its part is small beside its K and V: head_dim 128, 4 heads a group
+ * write and read 2 KB for each 128 KB. */
+#ifndef ATTN_SPAN /* benchmarks have kernels of other spans */
+#define ATTN_SPAN 256
+#endif
+enum { ATTN_KEYS = 64, ATTN_THREADS = 256 };
+enum { ATTN_EXCHANGE_BYTES = 9728 }; /* of shared memory: maxima and weights between warps */
 typedef struct attention_unit {
-    u32 first;    /* of `tokens`: which query tokens, */
+    u32 first;    /* of `unit_tokens`: which query tokens, */
     u32 count;    /* so many */
     u32 slot_row; /* of the slots' table */
-    u32 begin;    /* positions: a multiple of 64 */
-    u32 end;      /* one past the last that any of its tokens sees */
+    u32 begin;    /* the first position that any of its tokens sees */
+    u32 end;      /* one past the last */
     u32 direct;
 } attention_unit;
 
 typedef struct attention_args {
     const u16 *q;              /* [T][heads][head_dim] bf16 */
     const u8 *k, *v;           /* the layer's pool; slot s at s * stride bytes */
-    u64 k_stride, v_stride;
+    u64 k_stride, v_stride;    /* multiples of 16, as k and v are */
     const i32 *slots;          /* [rows][slots_ld] of positions */
     const attention_unit *units;
     const u32 *num_units;      /* one number: graphs are replayed with other counts */
     const u32 *unit_tokens;    /* indices of query tokens */
     const u32 *positions;      /* [T] a token sees keys at positions <= its own */
-    const u32 *parts_at;       /* [T] where its parts begin; spans count from its first visible */
+    const u32 *parts_at;       /* [T] where its parts begin, one for each span that it sees */
     float *part_v;             /* [parts][heads][v_head_dim] */
     float *part_ms;            /* [parts][heads][2] max and sum */
     const float *sinks;        /* [heads] or NULL */
     u16 *out;                  /* [T][out_ld] bf16, heads * v_head_dim numbers */
     u32 heads, kv_heads, head_dim, v_head_dim, slots_ld, out_ld, window; /* window 0: all */
-    float scale, cap;          /* cap 0: none; else cap * tanh(s / cap) */
-    u32 pad;
+    float scale, cap;          /* > 0; cap 0: none, else cap * tanh(s / cap) */
+    u32 stages;                /* blocks of K and V in shared memory: 2 to 4 */
 } attention_args;
 
 /* Merges parts of tokens [0, tokens) whose parts_at is not ~0 (those were direct). */
@@ -157,7 +165,9 @@ typedef struct attention_merge_args {
     const u32 *positions, *parts_at;
     const float *sinks;
     u16 *out;
-    u32 tokens, heads, v_head_dim, out_ld, window, pad;
+    u32 tokens, heads, v_head_dim, out_ld, window;
+    float scale, cap;
+    u32 pad;
 } attention_merge_args;
 
 /* gemm_few.cu, gemm_many.cu */

@@ -1,0 +1,277 @@
+/* attention_plan.c - cuts a step's attention into units.
+ *
+ * Every request is either direct, in tiles of tokens that go through all of their positions, or it
+ * leaves parts, a unit for each span. Direct units write and read nothing between; but a GPU whose
+ * multiprocessors wait for a few long ones is idle. So a request is direct when its longest unit
+ * is short beside what a multiprocessor has to do in this step, or when parts have no room.
+ *
+ * Units of parts are made in ascending order of a request's spans: `next` is the first span that
+ * has none yet. A group takes all of its members up to its first span, then its own spans once
+ * for all of them:
+ *
+ *     request 0   |  group A  |  group B  | own |
+ *     request 1   |  group A  |    own    |           next ->
+ */
+#include "cuda/attention_plan.h"
+
+#include "base/base.h"
+
+#include <string.h>
+
+enum { NO_PARTS = UINT32_MAX, GROUP_LISTS = 4 /* lists of groups: so many times max_tokens */ };
+enum { SORT_KEYS = 320 };
+
+typedef struct request {
+    uint32_t row, first_token, num_tokens, prefix, end;
+    uint32_t unit_tokens; /* where its list begins */
+    uint32_t next;        /* span */
+    uint32_t direct;
+} request;
+
+typedef struct planner {
+    cuda_attention_plan *plan;
+    const forward_batch *batch;
+    const cuda_attention_shape *shape;
+    uint32_t unit_tokens; /* of a unit at most */
+    uint32_t span;
+    request *requests;
+    attention_unit *units; /* before they are sorted */
+    uint32_t num_units;
+} planner;
+
+cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape,
+                                               uint32_t multiprocessors, uint32_t shared_bytes)
+{
+    static const struct {
+        uint32_t head_dim;
+        const char *name;
+    } kernels[] = {{16, "attention_d16"}, {32, "attention_d32"},   {64, "attention_d64"},
+                   {96, "attention_d96"}, {128, "attention_d128"}, {256, "attention_d256"}};
+    cuda_attention_launch launch = {
+        .threads = ATTN_THREADS, .grid = multiprocessors, .span = ATTN_SPAN};
+    uint32_t stage = ATTN_KEYS * shape->head_dim * 4, row = shape->head_dim * 2;
+    uint32_t group = shape->heads / shape->kv_heads;
+    uint32_t rows = shape->head_dim > 128 ? 64 : 128;
+    for (size_t i = 0; i < RAD_COUNT(kernels); i++)
+        if (kernels[i].head_dim == shape->head_dim) launch.kernel = kernels[i].name;
+    for (launch.stages = 4; launch.stages > 2; launch.stages--)
+        if (ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row <= shared_bytes) break;
+    while (rows > 16 && ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row > shared_bytes)
+        rows -= 16;
+    launch.shared_bytes = ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row;
+    launch.unit_rows = rows;
+    if (launch.shared_bytes > shared_bytes || group > rows) launch.kernel = NULL;
+    return launch;
+}
+
+uint32_t cuda_attention_most_units(uint32_t max_tokens, uint32_t max_parts)
+{
+    return max_tokens + max_parts; /* a unit has a token of its own or a part of its own */
+}
+
+uint32_t cuda_attention_most_unit_tokens(uint32_t max_tokens)
+{
+    return max_tokens * (1 + GROUP_LISTS);
+}
+
+size_t cuda_attention_scratch_bytes(uint32_t max_tokens, uint32_t max_requests, uint32_t max_parts)
+{
+    return (size_t)max_requests * sizeof(request) +
+           (size_t)cuda_attention_most_units(max_tokens, max_parts) * sizeof(attention_unit);
+}
+
+uint32_t cuda_attention_parts(uint32_t requests, uint32_t context)
+{
+    uint64_t parts = (uint64_t)requests * (context / ATTN_SPAN + 1);
+    return parts < UINT32_MAX / 2 ? (uint32_t)parts : UINT32_MAX / 2;
+}
+
+size_t cuda_attention_part_v_bytes(const cuda_attention_shape *shape, uint32_t parts)
+{
+    return (size_t)parts * shape->heads * shape->head_dim * sizeof(float);
+}
+
+size_t cuda_attention_part_ms_bytes(const cuda_attention_shape *shape, uint32_t parts)
+{
+    return (size_t)parts * shape->heads * 2 * sizeof(float);
+}
+
+static uint32_t first_seen(const planner *p, uint32_t position)
+{
+    uint32_t window = p->shape->window;
+    return window && position >= window ? position - window + 1 : 0;
+}
+
+static void add_unit(planner *p, attention_unit unit)
+{
+    RAD_ASSERT(p->num_units < cuda_attention_most_units(p->plan->max_tokens, p->plan->max_parts));
+    p->units[p->num_units++] = unit;
+}
+
+/* One list of tokens over the spans [begin, end) of a row of slots, cut where the tile is full.
+ * low and high: what is seen of them. */
+static void add_spans(planner *p, uint32_t row, uint32_t first, uint32_t count, uint32_t begin,
+                      uint32_t end, uint32_t low, uint32_t high)
+{
+    for (uint32_t i = 0; i < count; i += p->unit_tokens)
+        for (uint32_t span = begin; span < end; span++)
+            add_unit(p, (attention_unit){.first = first + i,
+                                         .count = RAD_MIN(count - i, p->unit_tokens),
+                                         .slot_row = row,
+                                         .begin = RAD_MAX(low, span * p->span),
+                                         .end = RAD_MIN(high, (span + 1) * p->span)});
+}
+
+/* The request's own spans up to `end`. A tile of its tokens sees other positions than the next. */
+static void add_own(planner *p, request *r, uint32_t end)
+{
+    for (uint32_t i = 0; i < r->num_tokens; i += p->unit_tokens) {
+        uint32_t count = RAD_MIN(r->num_tokens - i, p->unit_tokens);
+        uint32_t low = first_seen(p, r->prefix + i), high = r->prefix + i + count;
+        add_spans(p, r->row, r->unit_tokens + i, count, RAD_MAX(r->next, low / p->span),
+                  RAD_MIN(end, (high - 1) / p->span + 1), low, high);
+    }
+    r->next = RAD_MAX(r->next, end);
+}
+
+static void add_direct(planner *p, const request *r)
+{
+    for (uint32_t i = 0; i < r->num_tokens; i += p->unit_tokens) {
+        uint32_t count = RAD_MIN(r->num_tokens - i, p->unit_tokens);
+        add_unit(p, (attention_unit){.first = r->unit_tokens + i,
+                                     .count = count,
+                                     .slot_row = r->row,
+                                     .begin = first_seen(p, r->prefix + i),
+                                     .end = r->prefix + i + count,
+                                     .direct = 1});
+    }
+}
+
+/* The spans that all members of a group see whole and that none has a unit of yet. */
+static void add_group(planner *p, const forward_group *g)
+{
+    cuda_attention_plan *plan = p->plan;
+    const uint32_t *members = p->batch->group_reqs + g->first;
+    uint32_t begin = (g->begin + p->span - 1) / p->span, end = g->end / p->span;
+    uint32_t first = plan->num_unit_tokens, count = 0, readers = 0, row = 0;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const request *r = &p->requests[members[i]];
+        if (r->direct) continue;
+        uint32_t low = first_seen(p, r->end - 1);
+        begin = RAD_MAX(begin, RAD_MAX(r->next, (low + p->span - 1) / p->span));
+        end = RAD_MIN(end, r->prefix / p->span);
+        count += r->num_tokens;
+        row = r->row;
+        readers++;
+    }
+    if (readers < 2 || begin >= end ||
+        count > cuda_attention_most_unit_tokens(plan->max_tokens) - first)
+        return;
+    for (uint32_t i = 0; i < g->count; i++) {
+        request *r = &p->requests[members[i]];
+        if (r->direct) continue;
+        for (uint32_t t = 0; t < r->num_tokens; t++)
+            plan->unit_tokens[plan->num_unit_tokens++] = r->first_token + t;
+        add_own(p, r, begin);
+        r->next = end;
+    }
+    add_spans(p, row, first, count, begin, end, 0, UINT32_MAX);
+}
+
+static uint32_t blocks_of(uint32_t begin, uint32_t end)
+{
+    return (end + ATTN_KEYS - 1) / ATTN_KEYS - begin / ATTN_KEYS;
+}
+
+/* Parts of a request's tokens, each one from its own first span. */
+static uint64_t parts_of(const planner *p, const request *r)
+{
+    uint64_t parts = 0;
+    for (uint32_t t = 0; t < r->num_tokens; t++) {
+        uint32_t position = r->prefix + t;
+        parts += position / p->span - first_seen(p, position) / p->span + 1;
+    }
+    return parts;
+}
+
+/* Whether the request is direct; else its parts are given. `share`: blocks of 64 positions that
+ * each multiprocessor computes in this step. */
+static void choose(planner *p, request *r, uint64_t share)
+{
+    cuda_attention_plan *plan = p->plan;
+    uint32_t low = first_seen(p, r->prefix), group = p->shape->heads / p->shape->kv_heads;
+    uint32_t last = r->end - RAD_MIN(r->num_tokens, p->unit_tokens);
+    uint64_t longest = blocks_of(first_seen(p, last), r->end);
+    uint64_t bound = r->num_tokens * group <= 16 ? share / 4 : share * 2;
+    r->direct = low / p->span == (r->end - 1) / p->span || longest <= bound;
+    uint64_t parts = r->direct ? 0 : parts_of(p, r);
+    if (parts > plan->max_parts - plan->num_parts) r->direct = 1;
+    for (uint32_t t = 0; t < r->num_tokens; t++) {
+        uint32_t position = r->prefix + t;
+        plan->parts_at[r->first_token + t] = r->direct ? NO_PARTS : plan->num_parts;
+        if (!r->direct)
+            plan->num_parts += position / p->span - first_seen(p, position) / p->span + 1;
+    }
+    r->next = low / p->span;
+}
+
+static uint32_t sort_key(const attention_unit *unit)
+{
+    uint32_t blocks = blocks_of(unit->begin, unit->end);
+    uint32_t size = blocks < 64 ? blocks : 64 + RAD_MIN((blocks - 64) / 16, SORT_KEYS - 65);
+    return SORT_KEYS - 1 - size; /* the largest first */
+}
+
+/* Units by size, those of a size as they were made: neighbours read what lies side by side. */
+static void sort_units(planner *p)
+{
+    uint32_t at[SORT_KEYS + 1] = {0};
+    for (uint32_t i = 0; i < p->num_units; i++)
+        at[sort_key(&p->units[i]) + 1]++;
+    for (uint32_t key = 1; key <= SORT_KEYS; key++)
+        at[key] += at[key - 1];
+    for (uint32_t i = 0; i < p->num_units; i++)
+        p->plan->units[at[sort_key(&p->units[i])]++] = p->units[i];
+    p->plan->num_units = p->num_units;
+}
+
+void cuda_attention_plan_make(cuda_attention_plan *plan, const forward_batch *batch,
+                              const cuda_attention_shape *shape,
+                              const cuda_attention_launch *launch)
+{
+    planner p = {.plan = plan,
+                 .batch = batch,
+                 .shape = shape,
+                 .unit_tokens = launch->unit_rows / (shape->heads / shape->kv_heads),
+                 .span = launch->span,
+                 .requests = plan->scratch};
+    RAD_ASSERT(batch->num_tokens <= plan->max_tokens && batch->num_reqs <= plan->max_requests);
+    p.units = (attention_unit *)(p.requests + plan->max_requests);
+    plan->num_units = plan->num_unit_tokens = plan->num_parts = 0;
+
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < batch->num_reqs; i++) {
+        request *r = &p.requests[i];
+        *r = (request){.row = batch->req_pool_indices[i],
+                       .first_token = batch->extend_start_loc[i],
+                       .num_tokens = batch->extend_seq_lens[i],
+                       .prefix = batch->extend_prefix_lens[i],
+                       .end = batch->seq_lens[i],
+                       .unit_tokens = plan->num_unit_tokens};
+        for (uint32_t t = 0; t < r->num_tokens; t++)
+            plan->unit_tokens[plan->num_unit_tokens++] = r->first_token + t;
+        for (uint32_t t = 0; t < r->num_tokens; t += p.unit_tokens)
+            blocks += blocks_of(first_seen(&p, r->prefix + t),
+                                r->prefix + RAD_MIN(r->num_tokens, t + p.unit_tokens));
+    }
+    for (uint32_t i = 0; i < batch->num_reqs; i++)
+        choose(&p, &p.requests[i], blocks * shape->kv_heads / launch->grid);
+    for (uint32_t i = 0; i < batch->num_groups; i++)
+        add_group(&p, &batch->groups[i]);
+    for (uint32_t i = 0; i < batch->num_reqs; i++)
+        if (p.requests[i].direct)
+            add_direct(&p, &p.requests[i]);
+        else
+            add_own(&p, &p.requests[i], UINT32_MAX);
+    sort_units(&p);
+}
