@@ -5,11 +5,11 @@
  * Memory is read by a kernel and copied by the driver; pinned host memory is copied both ways; the
  * tensor cores run mma.sync from registers and, on sm_90, wgmma from shared memory; launches are
  * counted one by one, behind each other in a graph, and there as dependent ones. Each is repeated,
- * the median is told. `--small`: bytes and rounds of a test. DIR (bench/ptx) has ceilings.sm80.ptx
- * and ceilings.sm90.ptx. */
+ * the median is told. `--small`: bytes and rounds of a test. DIR (bench/ptx) has bench_ceilings.sm80.ptx
+ * and bench_ceilings.sm90.ptx. */
 #include "bench.h"
 #include "device/cuda_driver.h"
-#include "kernels/ceilings_args.h"
+#include "kernels/bench_ceilings_args.h"
 
 #include <jansson.h>
 
@@ -284,8 +284,8 @@ int main(int argc, char **argv)
     must(cuda_driver_open(library, &c.cu, &err), &err, "driver");
     must(cuda_gpu_open(&c.cu, ordinal, NULL, &c.gpu, &err), &err, "GPU");
     must(cuda_gpu_enter(&c.gpu, &err), &err, "GPU");
-    c.sm80 = load(&c, ptx, "ceilings.sm80.ptx");
-    if (c.gpu.capability == 90) c.sm90 = load(&c, ptx, "ceilings.sm90.ptx");
+    c.sm80 = load(&c, ptx, "bench_ceilings.sm80.ptx");
+    if (c.gpu.capability == 90) c.sm90 = load(&c, ptx, "bench_ceilings.sm90.ptx");
     c.bytes = c.small ? 1 << 16 : (size_t)2 << 30;
     const size_t room = RAD_MAX(c.bytes, (size_t)16 << 20);
     call(&c, c.cu.mem_alloc(&c.from, room), "cuMemAlloc");

@@ -16,7 +16,7 @@ PRODUCTS = {
     "llama-8b qkv": (6144, 4096), "llama-8b o": (4096, 4096), "llama-8b gate_up": (28672, 4096),
     "llama-8b down": (4096, 14336), "llama-8b head": (128256, 4096),
 }
-TOKENS = (1, 32, 2048)
+TOKENS = (1, 8, 32, 2048)
 COLD_BYTES = 400 << 20
 
 

@@ -3,8 +3,8 @@
 #
 #   --pack OUT.tar [BUILD]   on the machine that built radish (BUILD: build/release): the programs, the
 #                            shared libraries that they need but for glibc, the emulated driver, PTX, the
-#                            shipped model and its exam, in one file. Then, on a machine with a GPU and
-#                            nothing else (no network, no packages):
+#                            shipped model and its exam, in one file (OUT.tar.gz: half as large). Then, on
+#                            a machine with a GPU and nothing else (no network, no packages):
 #
 #                                tar xf OUT.tar && radish-gpu/gpu-verify.sh --run --out RESULTS
 #
@@ -14,16 +14,18 @@
 #     --only LIST            these steps, by commas; --skip LIST: all but these
 #     --times N              each step may take N times as long (1)
 #     --library PATH         another libcuda.so.1
+#     --small                the smallest form of each step, to see that it runs
 #
 #   ceilings   what this GPU can do at most: memory, PCIe, launches, mma.sync, wgmma
 #   kernels    every kernel beside the emulated one, bit by bit
 #   p1         rows of logits of one model in 1,000 random batches, bit by bit
 #   exam       the questions that the shipped model must answer, computed on the GPU
+#   products   each kernel's own figures: products, attention, copies
 #   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
 #   torch      what torch takes for the same products and attention, where python3 has it
 #   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
 set -u
-all="ceilings kernels p1 exam torch figures sanitizer"
+all="ceilings kernels p1 exam figures products torch sanitizer"
 
 say() { echo "gpu-verify: $*"; }
 die() { echo "gpu-verify: $*" >&2; exit 2; }
@@ -45,12 +47,10 @@ pack() {
     top=$room/radish-gpu
     mkdir -p "$top/bin" "$top/lib" "$top/models" "$top/tools/train"
     cp tools/gpu-verify.sh "$top/"
-    for program in radish bench/bench_cuda_ceilings bench/bench_cuda bench/bench_gemm_cuda bench/bench_ops_cuda \
-        bench/bench_attention_cuda tests/test_shipped_model tests/test_cuda_cases; do
+    for program in radish tests/test_shipped_model bench/bench_cuda bench/bench_cuda_ceilings; do
         [ ! -x "$build/$program" ] || cp "$build/$program" "$top/bin/"
     done
-    # Tests that can run on either driver say so by this name.
-    for program in "$build"/tests/test_cuda_* "$build"/tests/cuda/test_cuda_*; do
+    for program in "$build"/bench/bench_*_cuda "$build"/tests/test_cuda_* "$build"/tests/test_device_cuda; do
         [ ! -f "$program" ] || [ ! -x "$program" ] || cp "$program" "$top/bin/"
     done
     find "$build" -name 'libcuda-emulated.so' -exec cp {} "$top/lib/" \;
@@ -65,7 +65,9 @@ pack() {
     cp tools/train/eval.jsonl "$top/tools/train/"
     cp tools/gpu-torch.py "$top/tools/"
     git rev-parse HEAD >"$top/commit" 2>/dev/null || echo unknown >"$top/commit"
-    tar -C "$room" -cf "$room/all.tar" radish-gpu && mv "$room/all.tar" "$out" || exit 1
+    squeeze=
+    case $out in *.gz | *.tgz) squeeze=-z ;; esac
+    tar -C "$room" $squeeze -cf "$room/all.tar" radish-gpu && mv "$room/all.tar" "$out" || exit 1
     say "$out: $(wc -c <"$out" | awk '{printf "%.1f MB", $1 / 1e6}'), $(ls "$top/bin" | wc -l) programs"
 }
 
@@ -89,7 +91,7 @@ number() {
 step_ceilings() {
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu \
         --format=csv 2>/dev/null
-    ours bench_cuda_ceilings --ptx "$here/bench/ptx" --json "$out/ceilings.json" $library_option
+    ours bench_cuda_ceilings --ptx "$here/bench/ptx" --json "$out/ceilings.json" $library_option $small
 }
 
 # cases: the programs whose cases run on both drivers (tests/cuda/cuda_rig.h).
@@ -121,16 +123,37 @@ step_kernels() {
 
 step_p1() {
     has bench_cuda || return 77
-    ours bench_cuda --p1 1000 --json "$out/p1.json" $library_option
+    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --json "$out/p1.json" $library_option $small
 }
 
 step_exam() {
-    RADISH_TEST_DEVICE=cuda RADISH_TEST_LONG=1 ours test_shipped_model >"$out/exam.txt" 2>&1
+    long=1
+    [ -z "$small" ] || long=0
+    RADISH_TEST_DEVICE=cuda RADISH_TEST_LONG=$long ours test_shipped_model >"$out/exam.txt" 2>&1
     code=$?
     cat "$out/exam.txt"
     awk -F'[ (]' '/ right \(/ { printf "{\"right\": %d, \"asked\": %d}\n", $2, $4; exit }' \
         "$out/exam.txt" >"$out/exam.json"
     return $code
+}
+
+# Each one's JSON under its name.
+step_products() {
+    printf '{' >"$out/products.json"
+    failed=0 comma=
+    for program in "$here"/bin/bench_*_cuda; do
+        [ -x "$program" ] || continue
+        name=$(basename "$program") quick=
+        [ "$name" != bench_gemm_cuda ] || quick=--quick
+        rm -f "$out/products.one"
+        ours "$name" $quick --json "$out/products.one" || failed=$((failed + 1))
+        [ -s "$out/products.one" ] || continue
+        printf '%s"%s": %s' "$comma" "$name" "$(cat "$out/products.one")" >>"$out/products.json"
+        comma=,
+    done
+    printf '}\n' >>"$out/products.json"
+    rm -f "$out/products.one"
+    [ $failed = 0 ]
 }
 
 step_torch() {
@@ -140,7 +163,7 @@ step_torch() {
 
 step_figures() {
     has bench_cuda || return 77
-    ours bench_cuda --figures --json "$out/figures.json" $library_option \
+    ours bench_cuda --figures --json "$out/figures.json" $library_option $small \
         --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
         --wgmma-tflops "$(number wgmma_tflops)"
 }
@@ -173,6 +196,7 @@ limit_of() {
     exam) echo 60 ;;
     torch) echo 40 ;;
     figures) echo 120 ;;
+    products) echo 90 ;;
     sanitizer) echo 90 ;;
     esac
 }
@@ -180,9 +204,10 @@ limit_of() {
 listed() { case ",$2," in *",$1,"*) return 0 ;; esac; return 1; }
 
 run() {
-    out=results only= skip= times=1 library= library_option=
+    out=results only= skip= times=1 library= library_option= small=
     while [ $# -gt 0 ]; do
         case $1 in
+        --small) small=--small && shift && continue ;;
         --out) out=${2:?} ;;
         --only) only=${2:?} ;;
         --skip) skip=${2:?} ;;
@@ -205,7 +230,7 @@ run() {
         limit=$(($(limit_of "$step") * times))
         began=$(date +%s)
         say "$step, $limit s at most"
-        GPU_VERIFY_STEP=$step out=$out library=$library library_option=$library_option here=$here \
+        GPU_VERIFY_STEP=$step out=$out library=$library library_option=$library_option here=$here small=$small \
             timeout -k 5 "$limit" "$0" --step "$step" >"$out/$step.log" 2>&1
         code=$?
         case $code in
@@ -227,6 +252,7 @@ run() {
 
 # All that is known so far as one file; what a step wrote halfway is left out.
 assemble() {
+    tail -c 2 "$out/products.json" 2>/dev/null | grep -q '}$' || rm -f "$out/products.json"
     {
         printf '{"commit": "%s",\n "machine": "%s",\n "steps": {' \
             "$(cat "$here/commit" 2>/dev/null)" "$(uname -sr)"

@@ -1,4 +1,4 @@
-/* ceilings.cu - what a GPU can do at most: the loops that other kernels' figures stand beside.
+/* bench_ceilings.cu - what a GPU can do at most: the loops that other kernels' figures stand beside.
  *
  *     read_all    every byte once, eight loads of 16 bytes under way in each thread
  *     mma_loop    mma.sync of registers alone, CEILING_CHAINS independent sums in a warp
@@ -6,8 +6,8 @@
  *     nothing     what a launch costs
  *
  * Numbers are drawn, not zeros: a GPU draws less power for zeros, and is faster with them. */
-#include "ceilings_args.h"
-#include "dialect.h"
+#include "bench_ceilings_args.h"
+#include "device/kernels/dialect.h"
 
 enum { IN_FLIGHT = 8 };
 

@@ -1,6 +1,6 @@
-/* ceilings_args.h - what the kernels of ceilings.cu are launched with. */
-#ifndef BENCH_KERNELS_CEILINGS_ARGS_H
-#define BENCH_KERNELS_CEILINGS_ARGS_H
+/* bench_ceilings_args.h - what the kernels of bench_ceilings.cu are launched with. */
+#ifndef BENCH_KERNELS_BENCH_CEILINGS_ARGS_H
+#define BENCH_KERNELS_BENCH_CEILINGS_ARGS_H
 
 enum {
     CEILING_THREADS = 512,     /* of blocks that read */
