@@ -4,17 +4,19 @@
 #include "base/base.h"
 #include "gguf/quant.h"
 
-enum { Q8_0_TILE = 4352, Q4_K_TILE = 2368, Q8_0_WORDS = 256, Q4_K_BOTH = 256, Q4_K_WORDS = 320 };
+enum { Q8_0_TILE = 4352, Q8_0_WORDS = 256 };
+enum { Q4_K_TILE = 2368, Q4_K_BOTH = 256, Q4_K_WORDS = 320 };
+enum { Q6_K_TILE = 3360, Q6_K_D = 256, Q6_K_WORDS = 288, Q6_K_UPPER = 288 + 2048 };
 
 bool cuda_quant_packs(gemm_type type)
 {
-    return type == GEMM_Q8_0 || type == GEMM_Q4_K;
+    return type == GEMM_Q8_0 || type == GEMM_Q4_K || type == GEMM_Q6_K;
 }
 
 static size_t tile_bytes(gemm_type type)
 {
     RAD_ASSERT(cuda_quant_packs(type));
-    return type == GEMM_Q8_0 ? Q8_0_TILE : Q4_K_TILE;
+    return type == GEMM_Q8_0 ? Q8_0_TILE : type == GEMM_Q4_K ? Q4_K_TILE : Q6_K_TILE;
 }
 
 size_t cuda_quant_bytes(gemm_type type, uint32_t n, uint32_t k)
@@ -29,6 +31,51 @@ static void put_words(uint8_t *lanes, uint32_t row, const uint8_t *words)
         memcpy(lanes + (row % 8 * 4 + j % 4) * 16 + (row / 8 + j / 4 * 2) * 4, words + 4 * j, 4);
 }
 
+static void pack_q8_0(uint8_t *tile, uint32_t row, uint32_t blocks, const uint8_t *from)
+{
+    for (uint32_t b = 0; b < blocks; b++, from += 34) {
+        uint8_t *at = tile + b / 8 * Q8_0_TILE;
+        memcpy(at + (row * 8 + b % 8) * 2, from, 2);
+        put_words(at + Q8_0_WORDS + b % 8 * 512, row, from + 2);
+    }
+}
+
+static void pack_q4_k(uint8_t *tile, uint32_t row, const uint8_t *from)
+{
+    uint8_t scales[8], mins[8];
+    ggml_k_scales(from + 4, scales, mins);
+    for (uint32_t g = 0; g < 8; g++) {
+        tile[(row * 8 + g) * 2] = scales[g];
+        tile[(row * 8 + g) * 2 + 1] = mins[g];
+    }
+    memcpy(tile + Q4_K_BOTH + row * 4, from, 4);
+    for (uint32_t g = 0; g < 4; g++)
+        put_words(tile + Q4_K_WORDS + g * 512, row, from + 16 + g * 32);
+}
+
+/* In the file two groups of 32 share 32 bytes of low halves, those of k and k + 64 of 128; four
+ * share 32 bytes of two upper bits each. Here two that follow each other share words. */
+static void pack_q6_k(uint8_t *tile, uint32_t row, const uint8_t *from)
+{
+    memcpy(tile + row * 16, from + 192, 16);
+    memcpy(tile + Q6_K_D + row * 2, from + 208, 2);
+    for (uint32_t two = 0; two < 4; two++) {
+        uint8_t low[32];
+        for (uint32_t i = 0; i < 32; i++) {
+            const uint8_t *nibbles = from + two / 2 * 64 + i;
+            const int down = two % 2 * 4;
+            low[i] = (uint8_t)((nibbles[0] >> down & 15) | (nibbles[32] >> down & 15) << 4);
+            /* Of byte i % 4 of a word of this row: bits 0, 2 the even group's i < 16 and others. */
+            const uint8_t upper = from[128 + two / 2 * 32 + i];
+            uint8_t *to = tile + Q6_K_UPPER + two * 256 + (row % 8 * 4 + i / 4 % 4) * 8 +
+                          row / 8 * 4 + i % 4;
+            *to |= (uint8_t)((upper >> down & 3) << i / 16 * 2);
+            *to |= (uint8_t)((upper >> (down + 2) & 3) << (4 + i / 16 * 2));
+        }
+        put_words(tile + Q6_K_WORDS + two * 512, row, low);
+    }
+}
+
 void cuda_quant_pack(gemm_type type, void *to, uint32_t k, uint32_t row, const void *blocks)
 {
     const uint32_t tiles = cuda_quant_k(k) / 256;
@@ -36,22 +83,12 @@ void cuda_quant_pack(gemm_type type, void *to, uint32_t k, uint32_t row, const v
     const uint8_t *from = blocks;
     row %= 16;
     if (type == GEMM_Q8_0) {
-        for (uint32_t b = 0; b < k / 32; b++, from += 34) {
-            uint8_t *at = tile + b / 8 * Q8_0_TILE;
-            memcpy(at + (row * 8 + b % 8) * 2, from, 2);
-            put_words(at + Q8_0_WORDS + b % 8 * 512, row, from + 2);
-        }
+        pack_q8_0(tile, row, k / 32, from);
         return;
     }
-    for (uint32_t b = 0; b < k / 256; b++, from += 144, tile += Q4_K_TILE) {
-        uint8_t scales[8], mins[8];
-        ggml_k_scales(from + 4, scales, mins);
-        for (uint32_t g = 0; g < 8; g++) {
-            tile[(row * 8 + g) * 2] = scales[g];
-            tile[(row * 8 + g) * 2 + 1] = mins[g];
-        }
-        memcpy(tile + Q4_K_BOTH + row * 4, from, 4);
-        for (uint32_t g = 0; g < 4; g++)
-            put_words(tile + Q4_K_WORDS + g * 512, row, from + 16 + g * 32);
-    }
+    for (uint32_t b = 0; b < k / 256; b++, tile += tile_bytes(type))
+        if (type == GEMM_Q4_K)
+            pack_q4_k(tile, row, from + (size_t)b * 144);
+        else
+            pack_q6_k(tile, row, from + (size_t)b * 210);
 }

@@ -4,6 +4,8 @@
  *
  *     Q8_0  4352 bytes: d [16][8] f16 | q [8 blocks][32 lanes][4 words]
  *     Q4_K  2368 bytes: scale, minimum [16][8] | d, dmin [16] f16 | q [4 pairs][32 lanes][4 words]
+ *     Q6_K  3360 bytes: scales [16][16] | d [16] f16 | low halves of q as Q4_K's q |
+ *           two upper bits of q [4 pairs][32 lanes][2 words]
  *
  * A word has 4 k of a row; word i of lane l is of row l / 4 + 8 * (i % 2), and of
  * k = 4 * (l % 4) + 16 * (i / 2) on of its block, as m16n8k32 takes them. Words of Q4_K have an
@@ -20,7 +22,7 @@ static inline uint32_t cuda_quant_k(uint32_t k)
     return (k + 255) / 256 * 256;
 }
 
-/* GEMM_Q8_0 or GEMM_Q4_K. */
+/* GEMM_Q8_0, GEMM_Q4_K or GEMM_Q6_K. */
 bool cuda_quant_packs(gemm_type type);
 
 /* Bytes of an n x k matrix. */
