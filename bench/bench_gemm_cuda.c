@@ -2,12 +2,12 @@
  * GPU reads at most.
  *
  *     bench_gemm_cuda [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--kind q8_0]
- *                     [--pool MB] [--quick]
+ *                     [--pool MB] [--quick] [--free-order]
  *
  * Every shape is measured with the plan that the runner takes and with others: rows and stages of a
- * block, blocks of a multiprocessor, and other numbers of ranges of k than the order of sums that
- * P1 fixes, of which the fastest shows what the promise costs. Quantised weights have the plan and
- * the best one. Weights rotate through a pool larger than the L2. A dependent launch begins before
+ * block, blocks of a multiprocessor, tokens kept in shared memory or not. --free-order adds other
+ * ranges of k than the order of sums that P1 fixes, of which the fastest shows what the promise
+ * costs. Weights rotate through a pool larger than the L2. A dependent launch begins before
  * the one before it has ended, as in a runner's step. --quick measures the runner's plan alone. */
 #include "cuda_bench.h"
 
@@ -24,9 +24,9 @@ static const struct shape {
               {"0.6b lm_head", 151936, 1024, GEMM_PARTS}, {"8b qkv", 6144, 4096, GEMM_PARTS},
               {"8b o", 4096, 4096, GEMM_PARTS},           {"8b gate_up", 28672, 4096, GEMM_SWIGLU},
               {"8b down", 4096, 14336, GEMM_PARTS},       {"8b lm_head", 128256, 4096, GEMM_PARTS}};
-static const uint32_t tokens_of[] = {1, 8, 16, 32, 64};
+static const uint32_t tokens_of[] = {1, 8, 32, 64};
 
-static const char *const kinds[] = {"bf16", "q8_0", "q4_k"};
+static const char *const kinds[] = {"bf16", "q8_0", "q4_k", "q6_k"};
 
 enum { OUT_BYTES = 64 * 151936 * 4, MOST_SPLITS = 16 };
 
@@ -45,7 +45,7 @@ typedef struct bench {
     struct {
         const char *name;
         cuda_function kernel;
-    } kernels[12];
+    } kernels[20];
     cuda_ptr x, out;
     FILE *json;
     uint32_t num_rows;
@@ -56,7 +56,8 @@ static size_t weight_bytes(const product *p)
     const struct shape *s = p->shape;
     return p->kind == CUDA_GEMM_BF16   ? (size_t)s->n * s->k * 2
            : p->kind == CUDA_GEMM_Q8_0 ? cuda_quant_bytes(GEMM_Q8_0, s->n, s->k)
-                                       : cuda_quant_bytes(GEMM_Q4_K, s->n, s->k);
+           : p->kind == CUDA_GEMM_Q4_K ? cuda_quant_bytes(GEMM_Q4_K, s->n, s->k)
+                                       : cuda_quant_bytes(GEMM_Q6_K, s->n, s->k);
 }
 
 static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
@@ -112,7 +113,7 @@ static double measure(bench *b, product *p, bool dependent, uint32_t repeats)
 static void report(bench *b, const product *p, const char *what, double seconds, double alone)
 {
     const double rate = (double)weight_bytes(p) / seconds;
-    printf("%-13s %3u  %-10s %-11s warps %u stages %u grid %4u splits %2u  %7.2f us (alone %7.2f)"
+    printf("%-13s %3u  %-10s %-16s warps %u stages %u grid %4u splits %2u  %7.2f us (alone %7.2f)"
            " %6.2f TB/s %3.0f%%\n",
            p->shape->name, p->tokens, what, p->plan.kernel, p->plan.warps, p->plan.stages,
            p->plan.grid, p->splits, seconds * 1e6, alone * 1e6, rate * 1e-12,
@@ -130,8 +131,9 @@ static void report(bench *b, const product *p, const char *what, double seconds,
             p->splits, seconds, alone, rate, rate / b->gpu.read_rate);
 }
 
-/* The fastest plan with these ranges, of those with up to `most` blocks a multiprocessor. */
-static double search(bench *b, product p, uint32_t splits, uint32_t most, product *best)
+/* The fastest plan with these ranges, of those that keep tokens, or those that do not. INFINITY:
+ * there is none. */
+static double search(bench *b, product p, uint32_t splits, bool kept, product *best)
 {
     static const uint32_t stages[] = {3, 4, 6, 8};
     const cuda_gemm_room room = {(uint32_t)b->gpu.gpu.multiprocessors,
@@ -140,9 +142,10 @@ static double search(bench *b, product p, uint32_t splits, uint32_t most, produc
     p.splits = splits;
     for (uint32_t warps = 1; warps <= 8; warps++)
         for (size_t s = 0; s < RAD_COUNT(stages); s++)
-            for (uint32_t blocks = 1; blocks <= most; blocks++) {
-                if (!cuda_gemm_few_plan_of(p.kind, p.shape->n, p.tokens, splits, room, warps,
-                                           stages[s], blocks, &p.plan) ||
+            for (uint32_t blocks = 1; blocks <= 2; blocks++) {
+                const cuda_gemm_choice choice = {warps, stages[s], blocks, kept};
+                if (!cuda_gemm_few_plan_of(p.kind, p.shape->n, p.shape->k, p.tokens, splits, room,
+                                           choice, &p.plan) ||
                     (blocks > 1 && (p.plan.grid <= room.multiprocessors * (blocks - 1) ||
                                     p.plan.shared_bytes * blocks > room.shared_bytes)))
                     continue;
@@ -154,7 +157,7 @@ static double search(bench *b, product p, uint32_t splits, uint32_t most, produc
 
 /* "free order": the ranges of k that suit these tokens best, where P1 has cuda_splits for all. */
 static void bench_shape(bench *b, const struct shape *shape, cuda_gemm_kind kind, uint32_t tokens,
-                        bool quick)
+                        bool quick, bool free_order)
 {
     const cuda_gemm_room room = {(uint32_t)b->gpu.gpu.multiprocessors,
                                  (uint32_t)b->gpu.gpu.shared_bytes};
@@ -164,21 +167,28 @@ static void bench_shape(bench *b, const struct shape *shape, cuda_gemm_kind kind
     product p = {
         .shape = shape, .kind = kind, .tokens = tokens, .splits = splits, .x = b->x, .out = b->out};
     product best;
-    p.plan = cuda_gemm_few_plan(kind, shape->n, tokens, splits, room);
+    p.plan = cuda_gemm_few_plan(kind, shape->n, shape->k, tokens, splits, room);
     report(b, &p, "plan", measure(b, &p, true, 7), measure(b, &p, false, 7));
     if (quick) return;
-    search(b, p, splits, 3, &best);
-    report(b, &best, "best plan", measure(b, &best, true, 7), measure(b, &best, false, 7));
-    if (shape->epilogue == GEMM_SWIGLU || shape->n > 100000 || kind != CUDA_GEMM_BF16) return;
+    static const char *const forms[] = {"best", "best kept"};
+    for (int kept = 0; kept < 2; kept++)
+        if (search(b, p, splits, kept, &best) < INFINITY)
+            report(b, &best, forms[kept], measure(b, &best, true, 7), measure(b, &best, false, 7));
+    if (!free_order || shape->epilogue == GEMM_SWIGLU || shape->n > 100000 ||
+        kind != CUDA_GEMM_BF16)
+        return;
 
-    product any = best, other;
+    product any, other;
     double fastest = INFINITY;
     for (uint32_t s = 1; s <= MOST_SPLITS; s *= 2) {
-        if (s == splits || shape->k % (s * 64) || shape->k / s < 128) continue;
-        const double seconds = search(b, p, s, 2, &other);
-        if (seconds < fastest) fastest = seconds, any = other;
+        if (shape->k % (s * 64) || shape->k / s < 128) continue;
+        for (int kept = 0; kept < 2; kept++) {
+            const double seconds = search(b, p, s, kept, &other);
+            if (seconds < fastest) fastest = seconds, any = other;
+        }
     }
-    report(b, &any, "free order", measure(b, &any, true, 7), measure(b, &any, false, 7));
+    if (fastest < INFINITY)
+        report(b, &any, "free order", measure(b, &any, true, 7), measure(b, &any, false, 7));
 }
 
 int main(int argc, char **argv)
@@ -186,10 +196,14 @@ int main(int argc, char **argv)
     const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL,
                *only_kind = NULL;
     const char *pool = "2560"; /* lm_head of the 8B: twice */
-    bool quick = false;
+    bool quick = false, free_order = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             quick = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--free-order") == 0) {
+            free_order = true;
             continue;
         }
         const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
@@ -211,16 +225,18 @@ int main(int argc, char **argv)
 
     static bench b;
     cuda_bench_open(&b.gpu, ptx, bench_ptx, strtoull(pool, NULL, 10) << 20);
-    static const char *const names[] = {"gemm_few_8",   "gemm_few_16",  "gemm_few_32",
-                                        "gemm_few_64",  "gemm_q8_0_8",  "gemm_q8_0_16",
-                                        "gemm_q8_0_32", "gemm_q8_0_64", "gemm_q4_k_8",
-                                        "gemm_q4_k_16", "gemm_q4_k_32", "gemm_q4_k_64"};
+    static const char *const names[] = {
+        "gemm_few_8",      "gemm_few_16",      "gemm_few_32",      "gemm_few_64",
+        "gemm_few_8_kept", "gemm_few_16_kept", "gemm_few_32_kept", "gemm_few_64_kept",
+        "gemm_q8_0_8",     "gemm_q8_0_16",     "gemm_q8_0_32",     "gemm_q8_0_64",
+        "gemm_q4_k_8",     "gemm_q4_k_16",     "gemm_q4_k_32",     "gemm_q4_k_64",
+        "gemm_q6_k_8",     "gemm_q6_k_16",     "gemm_q6_k_32",     "gemm_q6_k_64"};
     const cuda_module few = cuda_bench_load(&b.gpu, ptx, "gemm_few");
     const cuda_module quant = cuda_bench_load(&b.gpu, ptx, "gemm_quant");
     for (size_t i = 0; i < RAD_COUNT(names); i++) {
         b.kernels[i].name = names[i];
-        b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, i < 4 ? few : quant, names[i],
-                                                i < 4 ? sizeof(gemm_args) : sizeof(gemm_quant_args),
+        b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, i < 8 ? few : quant, names[i],
+                                                i < 8 ? sizeof(gemm_args) : sizeof(gemm_quant_args),
                                                 (uint32_t)b.gpu.gpu.shared_bytes);
     }
     cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
@@ -234,12 +250,13 @@ int main(int argc, char **argv)
     if (b.json)
         fprintf(b.json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g, \"products\": [",
                 b.gpu.gpu.name, b.gpu.read_rate);
-    for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q4_K; kind++)
+    for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q6_K; kind++)
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
                 if ((!only || strstr(shapes[s].name, only)) &&
                     (!only_kind || strstr(kinds[kind], only_kind)))
-                    bench_shape(&b, &shapes[s], (cuda_gemm_kind)kind, tokens_of[t], quick);
+                    bench_shape(&b, &shapes[s], (cuda_gemm_kind)kind, tokens_of[t], quick,
+                                free_order);
     if (b.json) {
         fprintf(b.json, "\n]}\n");
         fclose(b.json);

@@ -9,7 +9,7 @@ enum {
 
 /* A kernel: what it takes at a time, and what that takes of a stage. */
 typedef struct few {
-    const char *name;
+    const char *name, *kept; /* kept: its form that keeps tokens */
     uint32_t tokens;
     uint32_t rows, warps; /* rows of a warp, warps at most */
     uint32_t w_bytes;     /* of a warp */
@@ -21,18 +21,22 @@ typedef struct few {
 #define ROWS(rows)   ((rows)*272)
 #define SCALES(rows) ((rows)*8 * 4)
 static const few kernels[][4] = {
-    [CUDA_GEMM_BF16] = {{"gemm_few_8", 8, 16, 8, ROWS(16), ROWS(8)},
-                        {"gemm_few_16", 16, 16, 8, ROWS(16), ROWS(16)},
-                        {"gemm_few_32", 32, 16, 8, ROWS(16), ROWS(32)},
-                        {"gemm_few_64", 64, 32, 4, ROWS(32), ROWS(64)}},
-    [CUDA_GEMM_Q8_0] = {{"gemm_q8_0_8", 8, 16, 8, 4352, ROWS(8) + SCALES(8)},
-                        {"gemm_q8_0_16", 16, 16, 8, 4352, ROWS(16) + SCALES(16)},
-                        {"gemm_q8_0_32", 32, 16, 8, 4352, ROWS(32) + SCALES(32)},
-                        {"gemm_q8_0_64", 64, 16, 6, 4352, ROWS(64) + SCALES(64)}},
-    [CUDA_GEMM_Q4_K] = {{"gemm_q4_k_8", 8, 16, 8, 2368, ROWS(8) + 2 * SCALES(8)},
-                        {"gemm_q4_k_16", 16, 16, 8, 2368, ROWS(16) + 2 * SCALES(16)},
-                        {"gemm_q4_k_32", 32, 16, 8, 2368, ROWS(32) + 2 * SCALES(32)},
-                        {"gemm_q4_k_64", 64, 16, 6, 2368, ROWS(64) + 2 * SCALES(64)}}};
+    [CUDA_GEMM_BF16] = {{"gemm_few_8", "gemm_few_8_kept", 8, 16, 8, ROWS(16), ROWS(8)},
+                        {"gemm_few_16", "gemm_few_16_kept", 16, 16, 8, ROWS(16), ROWS(16)},
+                        {"gemm_few_32", "gemm_few_32_kept", 32, 16, 8, ROWS(16), ROWS(32)},
+                        {"gemm_few_64", "gemm_few_64_kept", 64, 32, 4, ROWS(32), ROWS(64)}},
+    [CUDA_GEMM_Q8_0] = {{"gemm_q8_0_8", NULL, 8, 16, 8, 4352, ROWS(8) + SCALES(8)},
+                        {"gemm_q8_0_16", NULL, 16, 16, 8, 4352, ROWS(16) + SCALES(16)},
+                        {"gemm_q8_0_32", NULL, 32, 16, 8, 4352, ROWS(32) + SCALES(32)},
+                        {"gemm_q8_0_64", NULL, 64, 16, 6, 4352, ROWS(64) + SCALES(64)}},
+    [CUDA_GEMM_Q4_K] = {{"gemm_q4_k_8", NULL, 8, 16, 8, 2368, ROWS(8) + 2 * SCALES(8)},
+                        {"gemm_q4_k_16", NULL, 16, 16, 8, 2368, ROWS(16) + 2 * SCALES(16)},
+                        {"gemm_q4_k_32", NULL, 32, 16, 8, 2368, ROWS(32) + 2 * SCALES(32)},
+                        {"gemm_q4_k_64", NULL, 64, 16, 6, 2368, ROWS(64) + 2 * SCALES(64)}},
+    [CUDA_GEMM_Q6_K] = {{"gemm_q6_k_8", NULL, 8, 16, 8, 3360, ROWS(8) + SCALES(8)},
+                        {"gemm_q6_k_16", NULL, 16, 16, 8, 3360, ROWS(16) + SCALES(16)},
+                        {"gemm_q6_k_32", NULL, 32, 16, 8, 3360, ROWS(32) + SCALES(32)},
+                        {"gemm_q6_k_64", NULL, 64, 16, 6, 3360, ROWS(64) + SCALES(64)}}};
 
 static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
 {
@@ -41,14 +45,21 @@ static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
         if (f->tokens >= tokens || f == &kernels[kind][3]) return f;
 }
 
-static uint32_t stage_bytes(const few *f, uint32_t warps)
-{
-    return warps * f->w_bytes + f->x_bytes;
-}
-
 static uint32_t round_up(uint32_t count, uint32_t of)
 {
     return (count + of - 1) / of;
+}
+
+/* Stages of a range: 128 k of bf16. */
+static uint32_t steps_of(uint32_t k, uint32_t splits)
+{
+    return round_up(k / splits, 128);
+}
+
+static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint32_t stages,
+                             bool kept)
+{
+    return stages * warps * f->w_bytes + (kept ? steps : stages) * f->x_bytes;
 }
 
 /* A unit: the rows of a block, a range of k, as many tokens as the kernel takes. */
@@ -57,21 +68,22 @@ static uint32_t units(const few *f, uint32_t n, uint32_t tokens, uint32_t splits
     return round_up(n, warps * f->rows) * splits * round_up(tokens, f->tokens);
 }
 
-bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
-                           cuda_gemm_room room, uint32_t warps, uint32_t stages, uint32_t blocks,
+bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
+                           uint32_t splits, cuda_gemm_room room, cuda_gemm_choice c,
                            cuda_gemm_plan *out)
 {
     const few *f = kernel_for(kind, tokens);
-    if (!warps || warps > f->warps || stages < MIN_STAGES || stages > MAX_STAGES || !blocks ||
-        stages * stage_bytes(f, warps) > room.shared_bytes)
+    const uint32_t shared = shared_bytes(f, steps_of(k, splits), c.warps, c.stages, c.kept);
+    if (!c.warps || c.warps > f->warps || c.stages < MIN_STAGES || c.stages > MAX_STAGES ||
+        !c.blocks || shared > room.shared_bytes || (c.kept && !f->kept))
         return false;
     *out = (cuda_gemm_plan){
-        .kernel = f->name,
-        .grid = RAD_MIN(units(f, n, tokens, splits, warps), room.multiprocessors * blocks),
-        .threads = 32 * (warps + round_up(f->tokens, 16)),
-        .shared_bytes = stages * stage_bytes(f, warps),
-        .warps = warps,
-        .stages = stages};
+        .kernel = c.kept ? f->kept : f->name,
+        .grid = RAD_MIN(units(f, n, tokens, splits, c.warps), room.multiprocessors * c.blocks),
+        .threads = 32 * (c.warps + round_up(f->tokens, 16)),
+        .shared_bytes = shared,
+        .warps = c.warps,
+        .stages = c.stages};
     return true;
 }
 
@@ -85,22 +97,33 @@ static uint64_t time_of(const few *f, uint32_t n, uint32_t tokens, uint32_t spli
     return (uint64_t)most * (2 * warps * f->w_bytes + x_bytes + STAGE_COST);
 }
 
-cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
-                                  cuda_gemm_room room)
+/* The most stages that `most` bytes have room for; 0: too few. */
+static uint32_t stages_in(const few *f, uint32_t most, uint32_t steps, uint32_t warps, bool kept)
+{
+    uint32_t stages = MAX_STAGES;
+    while (stages >= MIN_STAGES && shared_bytes(f, steps, warps, stages, kept) > most)
+        stages--;
+    return stages < MIN_STAGES ? 0 : stages;
+}
+
+cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
+                                  uint32_t splits, cuda_gemm_room room)
 {
     const few *f = kernel_for(kind, tokens);
     const uint32_t most = RAD_MIN(room.shared_bytes, (uint32_t)GEMM_FEW_SHARED);
-    uint32_t warps = 1, stages = MIN_STAGES;
-    for (uint32_t w = 2; w <= f->warps && MIN_STAGES * stage_bytes(f, w) <= most; w++)
+    const uint32_t steps = steps_of(k, splits);
+    cuda_gemm_choice c = {.warps = 1, .blocks = 1};
+    for (uint32_t w = 2; w <= f->warps && stages_in(f, most, steps, w, false); w++)
         if (time_of(f, n, tokens, splits, w, room.multiprocessors) <=
-            time_of(f, n, tokens, splits, warps, room.multiprocessors))
-            warps = w;
-    /* 64 KB of W under way, and one stage that is multiplied by. */
-    while (stages < MAX_STAGES && (stages - 1) * warps * f->w_bytes < 64 << 10 &&
-           (stages + 1) * stage_bytes(f, warps) <= most)
-        stages++;
+            time_of(f, n, tokens, splits, c.warps, room.multiprocessors))
+            c.warps = w;
+    /* Tokens are kept where that leaves enough of W under way. */
+    c.stages = f->kept ? stages_in(f, most, steps, c.warps, true) : 0;
+    c.kept = c.stages &&
+             (c.stages == MAX_STAGES || (c.stages - 1) * c.warps * f->w_bytes >= 64 << 10);
+    if (!c.kept) c.stages = stages_in(f, most, steps, c.warps, false);
     cuda_gemm_plan plan;
-    const bool fits = cuda_gemm_few_plan_of(kind, n, tokens, splits, room, warps, stages, 1, &plan);
+    const bool fits = cuda_gemm_few_plan_of(kind, n, k, tokens, splits, room, c, &plan);
     RAD_ASSERT(fits); /* 3 stages of one warp: 78 KB at most; sm_80 and newer have 99 KB */
     return plan;
 }

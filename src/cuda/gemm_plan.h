@@ -12,12 +12,19 @@
 #include "cuda/kernels/kernel_args.h"
 
 enum {
-    GEMM_FEW_TOKENS = 64,       /* of gemm_few.cu, at most; gemm_quant.cu takes any number */
-    GEMM_FEW_SHARED = 160 << 10 /* dynamic shared memory at most, where the GPU has it */
+    GEMM_FEW_TOKENS = 64, /* of gemm_few.cu, at most; gemm_quant.cu takes any number */
+    /* Dynamic shared memory at most, where the GPU has it: blocks of the kernels between products
+     * find place beside. */
+    GEMM_FEW_SHARED = 200 << 10
 };
 
 /* What W is. */
-typedef enum cuda_gemm_kind { CUDA_GEMM_BF16, CUDA_GEMM_Q8_0, CUDA_GEMM_Q4_K } cuda_gemm_kind;
+typedef enum cuda_gemm_kind {
+    CUDA_GEMM_BF16,
+    CUDA_GEMM_Q8_0,
+    CUDA_GEMM_Q4_K,
+    CUDA_GEMM_Q6_K
+} cuda_gemm_kind;
 
 typedef struct cuda_gemm_plan {
     const char *kernel;
@@ -30,16 +37,21 @@ typedef struct cuda_gemm_room {
     uint32_t multiprocessors, shared_bytes; /* of a block */
 } cuda_gemm_room;
 
-/* The product of a matrix of n rows, padded, by `tokens` rows of x, in `splits` ranges of k
+/* The product of a matrix [n][k], padded, by `tokens` rows of x, in `splits` ranges of k
  * (cuda_splits; the quantised: 1). */
-cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
-                                  cuda_gemm_room room);
+cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
+                                  uint32_t splits, cuda_gemm_room room);
 
-/* The same with `warps` warps that multiply, `stages` stages and at most `blocks` blocks a
- * multiprocessor, instead of what is thought best: for measurements and tests. False: does not
- * fit. */
-bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, uint32_t splits,
-                           cuda_gemm_room room, uint32_t warps, uint32_t stages, uint32_t blocks,
+/* What else a plan may be: `warps` warps that multiply, `stages` stages, at most `blocks` blocks a
+ * multiprocessor, and tokens kept in shared memory (bf16). */
+typedef struct cuda_gemm_choice {
+    uint32_t warps, stages, blocks;
+    bool kept;
+} cuda_gemm_choice;
+
+/* A plan of one's own choice, for measurements and tests. False: does not fit. */
+bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
+                           uint32_t splits, cuda_gemm_room room, cuda_gemm_choice choice,
                            cuda_gemm_plan *out);
 
 #endif

@@ -75,9 +75,11 @@ static void launch(cuda_rig *rig, const matrices *m, void *out, uint32_t first, 
                    uint32_t n_out, uint32_t ld_out, uint32_t epilogue, tensor_core_model model)
 {
     cuda_gemm_plan plan;
-    while (!cuda_gemm_few_plan_of(CUDA_GEMM_BF16, m->n, tokens, m->splits, small_gpu, 1 + less(4),
-                                  3 + less(6), 1 + less(2), &plan))
-        ;
+    cuda_gemm_choice choice;
+    do
+        choice = (cuda_gemm_choice){1 + less(4), 3 + less(6), 1 + less(2), less(2)};
+    while (!cuda_gemm_few_plan_of(CUDA_GEMM_BF16, m->n, m->k, tokens, m->splits, small_gpu, choice,
+                                  &plan));
     const gemm_args args = {.w = m->w,
                             .x = m->x + (size_t)first * m->k,
                             .out = out,
@@ -280,16 +282,17 @@ TEST(activations_are_rounded_as_the_cpu_rounds_them)
 /* Rows of blocks as a file has them: any bits as integers, scales up to 2^-4, some of them odd. */
 static uint8_t *random_blocks(gemm_type type, uint32_t n, uint32_t k, size_t *pitch)
 {
-    const uint32_t values = type == GEMM_Q8_0 ? 32 : 256, bytes = type == GEMM_Q8_0 ? 34 : 144;
+    const uint32_t values = type == GEMM_Q8_0 ? 32 : 256;
+    const uint32_t bytes = type == GEMM_Q8_0 ? 34 : type == GEMM_Q4_K ? 144 : 210;
     *pitch = k / values * bytes;
     uint8_t *blocks = malloc(n * *pitch);
     for (size_t i = 0; i < n * *pitch; i++)
         blocks[i] = (uint8_t)less(256);
     for (size_t b = 0; b < n * *pitch; b += bytes)
-        for (uint32_t s = 0; s < (type == GEMM_Q8_0 ? 1u : 2u); s++) {
+        for (uint32_t s = 0; s < (type == GEMM_Q4_K ? 2u : 1u); s++) {
             uint16_t d = (uint16_t)(less(0x2c00) | less(2) << 15);
             if (less(100) == 0) d = (uint16_t)less(65536);
-            memcpy(blocks + b + 2 * s, &d, 2);
+            memcpy(blocks + b + (type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);
         }
     return blocks;
 }
@@ -297,7 +300,9 @@ static uint8_t *random_blocks(gemm_type type, uint32_t n, uint32_t k, size_t *pi
 static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
 {
     cuda_rig rig = rig_open();
-    const cuda_gemm_kind kind = type == GEMM_Q8_0 ? CUDA_GEMM_Q8_0 : CUDA_GEMM_Q4_K;
+    const cuda_gemm_kind kind = type == GEMM_Q8_0   ? CUDA_GEMM_Q8_0
+                                : type == GEMM_Q4_K ? CUDA_GEMM_Q4_K
+                                                    : CUDA_GEMM_Q6_K;
     const uint32_t padded_n = (n + 15) / 16 * 16, ld_out = n + less(3);
     size_t pitch;
     uint8_t *blocks = random_blocks(type, n, k, &pitch);
@@ -332,9 +337,10 @@ static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
 
     float *out = rig_alloc(&rig, sizeof(float) * tokens * ld_out);
     cuda_gemm_plan plan;
-    while (!cuda_gemm_few_plan_of(kind, padded_n, tokens, 1, small_gpu, 1 + less(4), 3 + less(6),
-                                  1 + less(2), &plan))
-        ;
+    cuda_gemm_choice choice;
+    do
+        choice = (cuda_gemm_choice){1 + less(4), 3 + less(6), 1 + less(2), false};
+    while (!cuda_gemm_few_plan_of(kind, padded_n, padded_k, tokens, 1, small_gpu, choice, &plan));
     const gemm_quant_args args = {.w = w,
                                   .x = rounding.q,
                                   .scales = rounding.scales,
@@ -376,10 +382,12 @@ TEST(quantised_products_have_the_bits_of_the_cpu)
     for (size_t i = 0; i < RAD_COUNT(tokens); i++) {
         check_quant(GEMM_Q8_0, 1 + less(60), 32 * (1 + less(20)), tokens[i]);
         check_quant(GEMM_Q4_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
+        check_quant(GEMM_Q6_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
     }
     for (uint32_t i = 0; i < test_scale(0, 60); i++) {
         check_quant(GEMM_Q8_0, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
         check_quant(GEMM_Q4_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
+        check_quant(GEMM_Q6_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
     }
 }
 
@@ -393,12 +401,12 @@ TEST(a_plan_fits_the_gpu)
         {1, 99 << 10}, {20, 99 << 10}, {108, 163 << 10}, {132, 227 << 10}};
     const uint32_t rows[] = {16, 48, 1024, 4096, 6144, 28672, 151936};
     for (size_t g = 0; g < RAD_COUNT(rooms); g++)
-        for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q4_K; kind++)
+        for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q6_K; kind++)
             for (size_t i = 0; i < RAD_COUNT(rows); i++)
                 for (uint32_t tokens = 1; tokens <= GEMM_FEW_TOKENS; tokens++) {
                     const uint32_t splits = kind == CUDA_GEMM_BF16 ? cuda_splits(rows[i], 4096) : 1;
-                    const cuda_gemm_plan p =
-                        cuda_gemm_few_plan((cuda_gemm_kind)kind, rows[i], tokens, splits, rooms[g]);
+                    const cuda_gemm_plan p = cuda_gemm_few_plan((cuda_gemm_kind)kind, rows[i], 4096,
+                                                                tokens, splits, rooms[g]);
                     CHECK(p.shared_bytes <= rooms[g].shared_bytes && p.threads <= 320);
                     CHECK(p.grid >= 1 && p.grid <= rooms[g].multiprocessors);
                     CHECK(p.warps >= 1 && p.grid <= (rows[i] + 16 * p.warps - 1) / 16 * splits);

@@ -107,6 +107,22 @@ INLINE void copy_stage(copier *c, const gemm_args a, u32 stage_bytes, u32 of_x, 
     for (u32 m = 0; m < (tiles); m++)                                                              \
         mma_bf16(acc[m][c], wf[of][m][half], xf[of][c] + 2 * half);
 
+/* A stage, whose first 32 k are loaded: 128 k, or the last 64 of a range. */
+#define MULTIPLY_STAGE(tiles, columns)                                                             \
+    if (left >= STAGE_K) {                                                                         \
+        UNROLL                                                                                     \
+        for (u32 k = 0; k < STAGE_K / 32; k++) {                                                   \
+            if (k + 1 < STAGE_K / 32) {                                                            \
+                LOAD(tiles, columns, (k + 1) & 1, (k + 1) * 32)                                    \
+            }                                                                                      \
+            MULTIPLY(tiles, columns, k & 1)                                                        \
+        }                                                                                          \
+    } else {                                                                                       \
+        MULTIPLY(tiles, columns, 0)                                                                \
+        LOAD(tiles, columns, 0, 32)                                                                \
+        MULTIPLY(tiles, columns, 0)                                                                \
+    }
+
 /* A tile's numbers: this lane has rows r and r + 8 of tokens t and t + 1. */
 INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const float acc[4])
 {
@@ -127,9 +143,23 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
             out[(u64)(token + (i & 1)) * a.ld_out + (i >> 1) * 8] = acc[i];
 }
 
+/* One copy of the code of a store: numbers move to it, zeros behind them. */
+#define STORE_UNIT(tiles, columns, range, row)                                                     \
+    ROLLED                                                                                         \
+    for (u32 c = 0; c < (columns); c++)                                                            \
+        UNROLL                                                                                     \
+    for (u32 m = 0; m < (tiles); m++) {                                                            \
+        store_tile(a, range, (row) + m * 16, c * 8, acc[m][0]);                                    \
+        UNROLL                                                                                     \
+        for (u32 j = 0; j < (columns); j++)                                                        \
+            UNROLL                                                                                 \
+        for (u32 e = 0; e < 4; e++)                                                                \
+            acc[m][j][e] = j + 1 < (columns) ? acc[m][j + 1][e] : 0;                               \
+    }
+
 /* A kernel for up to columns * 8 tokens, whose warps have tiles * 16 rows each. */
 #define GEMM_FEW(name, threads, tiles, columns)                                                    \
-    KERNEL(name, threads, gemm_args)                                                               \
+    KERNEL_ALONE(name, threads, gemm_args)                                                         \
     {                                                                                              \
         enum { TOKENS = (columns)*8, OF_WARP = TOKENS < 16 ? TOKENS : 16 };                        \
         SHARED_DYNAMIC(u8, ring);                                                                  \
@@ -172,19 +202,7 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
             copy_commit();                                                                         \
             if (++slot == a.stages) slot = 0;                                                      \
             if (of_x) continue;                                                                    \
-            if (left >= STAGE_K) {                                                                 \
-                UNROLL                                                                             \
-                for (u32 k = 0; k < STAGE_K / 32; k++) {                                           \
-                    if (k + 1 < STAGE_K / 32) {                                                    \
-                        LOAD(tiles, columns, (k + 1) & 1, (k + 1) * 32)                            \
-                    }                                                                              \
-                    MULTIPLY(tiles, columns, k & 1)                                                \
-                }                                                                                  \
-            } else {                                                                               \
-                MULTIPLY(tiles, columns, 0)                                                        \
-                LOAD(tiles, columns, 0, 32)                                                        \
-                MULTIPLY(tiles, columns, 0)                                                        \
-            }                                                                                      \
+            MULTIPLY_STAGE(tiles, columns)                                                         \
             if (left > STAGE_K) {                                                                  \
                 left -= STAGE_K;                                                                   \
                 continue;                                                                          \
@@ -193,18 +211,88 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
             const u32 range = unit / groups, row = (unit - range * groups) * rows + first;         \
             unit += GRID_X;                                                                        \
             wait_previous();                                                                       \
-            /* One copy of the code of a store: numbers move to it, zeros behind them. */          \
-            ROLLED                                                                                 \
-            for (u32 c = 0; c < (columns); c++)                                                    \
-                UNROLL                                                                             \
-            for (u32 m = 0; m < (tiles); m++) {                                                    \
-                store_tile(a, range, row + m * 16, c * 8, acc[m][0]);                              \
-                UNROLL                                                                             \
-                for (u32 j = 0; j < (columns); j++)                                                \
-                    UNROLL                                                                         \
-                for (u32 e = 0; e < 4; e++)                                                        \
-                    acc[m][j][e] = j + 1 < (columns) ? acc[m][j + 1][e] : 0;                       \
+            STORE_UNIT(tiles, columns, range, row)                                                 \
+        }                                                                                          \
+    }
+
+/* What a warp of x copies of a range, its first token `first`; stages of all tokens follow each
+ * other. */
+INLINE void copy_tokens(const gemm_args a, u8 *to, u32 stage_bytes, u32 k, u32 range_k, u32 first,
+                        u32 of_warp)
+{
+    const u32 row = LANE >> 4, at = (LANE & 15) * 8;
+    const u16 *from = a.x + (u64)(first + row) * a.k + k + at;
+    to += (first + row) * PITCH + at * 2;
+    for (u32 done = 0; done + at < range_k; done += STAGE_K, from += STAGE_K, to += stage_bytes) {
+        UNROLL
+        for (u32 r = 0; r < of_warp; r += 2)
+            if (first + row + r < a.tokens) copy16_async(to + r * PITCH, from + (u64)r * a.k);
+    }
+}
+
+/* The same with a range's tokens kept. */
+#define GEMM_FEW_KEPT(name, threads, tiles, columns)                                               \
+    KERNEL_ALONE(name, threads, gemm_args)                                                         \
+    {                                                                                              \
+        enum { TOKENS = (columns)*8, OF_WARP = TOKENS < 16 ? TOKENS : 16 };                        \
+        enum { W_BYTES = (tiles)*16 * PITCH, X_BYTES = TOKENS * PITCH, NONE = 0x7fffffff };        \
+        SHARED_DYNAMIC(u8, ring);                                                                  \
+        launch_next();                                                                             \
+        const u32 rows = a.warps * (tiles)*16, groups = div_up(a.n, rows);                         \
+        const u32 range_k = a.k / a.splits, units = groups * a.splits, ahead = a.stages - 1;       \
+        const u32 total = div_up(units - BLOCK_X, GRID_X) * div_up(range_k, STAGE_K);              \
+        const u32 of_x = WARP >= a.warps, first = WARP * (tiles)*16;                               \
+        u8 *const x = ring + a.warps * a.stages * W_BYTES;                                         \
+        u8 *const mine = ring + WARP * a.stages * W_BYTES;                                         \
+        copier next = {.two_rows = 2 * (u64)a.k, .unit = BLOCK_X, .slot = 0};                      \
+        next.to = mine + (LANE >> 4) * PITCH + (LANE & 15) * 16;                                   \
+        u32 asked = 0, loaded = NONE, slot = 0;                                                    \
+        if (!of_x) {                                                                               \
+            begin_unit(&next, a, 0, rows, first, OF_WARP);                                         \
+            for (; asked < ahead; asked++) {                                                       \
+                if (asked < total)                                                                 \
+                    copy_stage(&next, a, W_BYTES, 0, rows, first, OF_WARP, (tiles)*16);            \
+                copy_commit();                                                                     \
             }                                                                                      \
+        }                                                                                          \
+        wait_previous();                                                                           \
+        float acc[tiles][columns][4];                                                              \
+        UNROLL                                                                                     \
+        for (u32 m = 0; m < (tiles); m++)                                                          \
+            UNROLL                                                                                 \
+        for (u32 c = 0; c < (columns); c++)                                                        \
+            acc[m][c][0] = acc[m][c][1] = acc[m][c][2] = acc[m][c][3] = 0;                         \
+        for (u32 unit = BLOCK_X; unit < units; unit += GRID_X) {                                   \
+            const u32 range = unit / groups, row = (unit - range * groups) * rows + first;         \
+            if (range != loaded) { /* tokens take the place of others' range */                    \
+                if (loaded != NONE) SYNC_BLOCK();                                                  \
+                if (of_x) {                                                                        \
+                    copy_tokens(a, x, X_BYTES, range *range_k, range_k, (WARP - a.warps) * 16,     \
+                                OF_WARP);                                                          \
+                    copy_commit();                                                                 \
+                    COPY_WAIT(0);                                                                  \
+                }                                                                                  \
+                SYNC_BLOCK();                                                                      \
+                loaded = range;                                                                    \
+            }                                                                                      \
+            if (of_x) continue;                                                                    \
+            const u8 *x_rows = x + (LANE & 7) * PITCH + (LANE >> 3) * 16;                          \
+            for (u32 left = range_k;;) {                                                           \
+                wait_copies(ahead - 1);                                                            \
+                sync_warp();                                                                       \
+                const u8 *w_rows = mine + slot * W_BYTES + (LANE & 15) * PITCH + (LANE >> 4) * 16; \
+                u32 wf[2][tiles][2][4], xf[2][columns][4];                                         \
+                LOAD(tiles, columns, 0, 0)                                                         \
+                if (asked++ < total)                                                               \
+                    copy_stage(&next, a, W_BYTES, 0, rows, first, OF_WARP, (tiles)*16);            \
+                copy_commit();                                                                     \
+                if (++slot == a.stages) slot = 0;                                                  \
+                MULTIPLY_STAGE(tiles, columns)                                                     \
+                x_rows += X_BYTES;                                                                 \
+                if (left <= STAGE_K) break;                                                        \
+                left -= STAGE_K;                                                                   \
+            }                                                                                      \
+            STORE_UNIT(tiles, columns, range, row)                                                 \
         }                                                                                          \
     }
 
@@ -212,3 +300,7 @@ GEMM_FEW(gemm_few_8, 288, 1, 1)
 GEMM_FEW(gemm_few_16, 288, 1, 2)
 GEMM_FEW(gemm_few_32, 320, 1, 4)
 GEMM_FEW(gemm_few_64, 256, 2, 8)
+GEMM_FEW_KEPT(gemm_few_8_kept, 288, 1, 1)
+GEMM_FEW_KEPT(gemm_few_16_kept, 288, 1, 2)
+GEMM_FEW_KEPT(gemm_few_32_kept, 320, 1, 4)
+GEMM_FEW_KEPT(gemm_few_64_kept, 256, 2, 8)

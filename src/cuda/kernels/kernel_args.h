@@ -59,12 +59,18 @@ typedef struct embed_args {
  *     sum  = x[t] + scale * (((y[0][t] + y[1][t]) + ...) + bias)        parts 0: x[t]
  *     x[t] = sum                                                         where store
  *     out[r] = sum * (1 / sqrt(mean(sum^2) + eps)) * weight, as bf16; zeros from dim to ld
- * Kernel add_norm up to ADD_NORM_DIM, add_norm_wide up to ADD_NORM_WIDE_DIM. `rows`, weight and
- * bias are read before what the kernels in front wrote. */
+ * Kernel add_norm up to ADD_NORM_DIM, add_norm_wide up to ADD_NORM_WIDE_DIM: the same bits.
+ * add_norm_many is for many rows of up to ADD_NORM_DIM with few parts, where add_norm_whole says so
+ * and all pointers are multiples of 16. `rows`, weight and bias are read before what the kernels in
+ * front wrote. */
 enum { ADD_NORM_THREADS = 512, ADD_NORM_DIM = 4096, ADD_NORM_WIDE_DIM = 16384 };
 INLINE u32 add_norm_threads(u32 dim)
 {
     return dim <= 1024 ? 256 : ADD_NORM_THREADS;
+}
+INLINE int add_norm_whole(u32 dim, u32 ldy, u32 ld)
+{
+    return (dim | ldy | ld) % 4 == 0;
 }
 typedef struct add_norm_args {
     float *x;            /* [T][dim] */
@@ -191,8 +197,8 @@ typedef struct gemm_wgmma_args {
     u64 pad8[3];
 } gemm_wgmma_args;
 
-/* gemm_quant.cu: W is Q8_0, Q4_K or Q6_K, the CPU's bits (model/gemm_quant.h): one chain over all blocks
- * of 32 in ascending order. k is padded to a multiple of 256 with zeros, which add nothing; n to one
+/* gemm_quant.cu: W is Q8_0, Q4_K or Q6_K, the CPU's bits (model/gemm_quant.h): one chain over all
+ * blocks of 32 in ascending order. k is padded to a multiple of 256 with zeros, which add nothing; n to one
  * of 16. How W lies in memory: cuda/quant_pack.h. */
 typedef struct gemm_quant_args {
     const u8 *w;
