@@ -81,7 +81,7 @@ void emulated_load16(u32 to[4], const void *from, const char *where);
 void emulated_copy16_async(void *shared, const void *global, int yes, const char *where);
 void emulated_copy_commit(const char *where);
 void emulated_copy_wait(u32 groups);
-void emulated_wait_previous(void);
+void emulated_wait_previous(const char *where);
 
 #define SYNC_BLOCK()                    emulated_sync_block(EMULATED_HERE)
 #define sync_warp()                     emulated_sync_warp(EMULATED_HERE)
@@ -97,6 +97,7 @@ void emulated_wait_previous(void);
 #define copy16_async_if(shared, global, yes)                                                       \
     emulated_copy16_async(shared, global, yes, EMULATED_HERE)
 #define copy_commit()     emulated_copy_commit(EMULATED_HERE)
+#define wait_previous()   emulated_wait_previous(EMULATED_HERE)
 #define COPY_WAIT(groups) emulated_copy_wait(groups)
 
 INLINE float bits_float(u32 u)
@@ -139,10 +140,6 @@ INLINE u32 atomic_add_u32(u32 *to, u32 v) /* blocks run one after another */
 }
 INLINE void fence_device(void) {}
 INLINE void launch_next(void) {}
-INLINE void wait_previous(void)
-{
-    emulated_wait_previous();
-}
 
 #ifdef HOPPER
 enum { EMULATED_FENCE, EMULATED_COMMIT, EMULATED_WAIT };

@@ -304,6 +304,8 @@ static bool meet_block(void)
         together = at->kind == first->kind &&
                    (at->kind == MEET_ENDED || same_place(at->where, first->where));
     }
+    /* All that waits for less than the kernels before has come. */
+    if ((!together || first->kind == MEET_ENDED) && stale_end()) return true;
     if (!together) {
         const meeting *at = &emulated->fibers[t].at;
         char one[256], other[256];
@@ -317,13 +319,14 @@ static bool meet_block(void)
     return true;
 }
 
-static void run_block(void)
+static void run_block(u64 block)
 {
     const emulated_kernel *kernel = emulated->kernel;
     if (kernel->shared_begin)
         memset(kernel->shared_begin, 0xa5, (size_t)(kernel->shared_end - kernel->shared_begin));
     if (emulated->shared_bytes) memset(emulated->dynamic_shared, 0xa5, emulated->shared_bytes);
     hopper_begin_block();
+    stale_begin_block(block);
     for (u32 t = 0; t < emulated->threads; t++)
         fiber_begin(t);
     for (u32 w = 0; w < emulated->warps; w++)
@@ -334,6 +337,7 @@ static void run_block(void)
             if (emulated->order > 1 && random_below(8) == 0) (void)hopper_land_box();
         }
     } while (!emulated->failed && (hopper_land_box() || meet_block()));
+    (void)stale_end();
     if (!emulated->failed) hopper_end_block();
 }
 
@@ -346,7 +350,7 @@ static void run_grid(void)
         emulated_block[0] = (u32)(block % GRID_X);
         emulated_block[1] = (u32)(block / GRID_X % GRID_Y);
         emulated_block[2] = (u32)(block / per_plane);
-        run_block();
+        run_block(block);
     }
 }
 
@@ -395,6 +399,7 @@ const char *emulate(const emulation *launch)
     if (!emulated) emulated = create_scheduler();
     void *shared = NULL;
     if (posix_memalign(&shared, 1024, launch->shared_bytes + !launch->shared_bytes)) abort();
+    emulated->launch = launch;
     emulated->kernel = kernel;
     emulated->args = launch->args;
     emulated->threads = launch->threads;

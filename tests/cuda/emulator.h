@@ -40,12 +40,24 @@ typedef struct emulated_kernel {
 void emulator_register(emulated_kernel *kernel);
 const emulated_kernel *emulator_find(const char *name); /* NULL: there is none */
 
+/* Memory that kernels before have written, and what it was before them. */
+typedef struct emulator_stale {
+    char *at;
+    const char *then;
+    size_t bytes;
+} emulator_stale;
+
+/* With `stale`, the launch began early: in some of its blocks that memory is as it was then until
+ * every thread waits or has ended, those in wait_previous go on with what it is now. What has been
+ * written there by then ends the launch. */
 typedef struct emulation {
     const char *kernel;
     uint32_t grid[3], threads, shared_bytes;
     const void *args;
     uint64_t order;
     tensor_core_model model;
+    uint32_t num_stale;
+    const emulator_stale *stale;
 } emulation;
 
 /* Runs a launch to its end. NULL, or what went wrong: valid until the next call of this thread. */

@@ -1,6 +1,6 @@
 /* emulator_impl.h - what the emulator's files share: emulator.c has fibers, blocks and launches,
  * emulator_warp.c what a thread does and a warp together, emulator_hopper.c barriers that count
- * bytes, bulk copies and wgmma. */
+ * bytes, bulk copies and wgmma, emulator_stale.c launches that begin early. */
 #ifndef TESTS_CUDA_EMULATOR_IMPL_H
 #define TESTS_CUDA_EMULATOR_IMPL_H
 
@@ -34,7 +34,8 @@ typedef enum meeting_kind {
     MEET_WARPGROUP_MMA,
     MEET_WARPGROUP_COMMIT,
     MEET_WARPGROUP_WAIT,
-    MEET_BARRIER, /* the thread alone */
+    MEET_BARRIER, /* the thread alone, as in the next */
+    MEET_PREVIOUS,
     MEET_BLOCK,
     MEET_ENDED
 } meeting_kind;
@@ -49,7 +50,8 @@ typedef struct meeting {
 
 typedef struct copy {
     void *to;
-    const void *from;
+    const void *from; /* NULL: it was read early */
+    u32 early[4];
 } copy;
 
 typedef struct fiber {
@@ -130,6 +132,8 @@ typedef struct scheduler {
     tensor_core_model model;
     u64 waits_for_previous;
     bool failed;
+    const emulation *launch;
+    char *fresh; /* what the stale memory of this block is now; NULL: all memory is as it is */
     u32 num_barriers, num_boxes;
     barrier barriers[MOST_BARRIERS];
     box_copy boxes[MOST_BOXES];
@@ -157,6 +161,10 @@ const char *describe_meeting(char to[256], const meeting *at);
  * [at, at + 4). */
 void gather_sums(float *const *registers, u32 at, u32 d[16][8]);
 void scatter_sums(float *const *registers, u32 at, const u32 d[16][8]);
+
+/* ---- emulator_stale.c ---- */
+void stale_begin_block(u64 block);
+bool stale_end(void); /* memory is as it is from now on; false: it has been */
 
 /* ---- emulator_hopper.c ---- */
 void hopper_begin_block(void);

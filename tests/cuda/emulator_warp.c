@@ -11,7 +11,8 @@ static const char *const kind_names[] = {
     "ballot",        "load_matrix4",     "load_matrix4_transposed",
     "mma_bf16",      "mma_i8",           "warpgroup_fence",
     "warpgroup_mma", "warpgroup_commit", "WARPGROUP_WAIT",
-    "barrier_wait",  "SYNC_BLOCK",       "has ended"};
+    "barrier_wait",  "wait_previous",    "SYNC_BLOCK",
+    "has ended"};
 
 /* ---- a thread ---- */
 
@@ -92,7 +93,12 @@ void emulated_copy16_async(void *shared, const void *global, int yes, const char
     if (!is_shared(shared)) give_up(where, "a copy does not go to shared memory");
     if (c->num_copies == MOST_COPIES) give_up(where, "too many copies are under way");
     memset(shared, 0xa5, 16);
-    c->copies[c->num_copies++] = (copy){shared, global};
+    copy *made = &c->copies[c->num_copies++];
+    *made = (copy){.to = shared, .from = global};
+    if (emulated->fresh) { /* what is not there yet may be read now as well as later */
+        memcpy(made->early, global, 16);
+        made->from = NULL;
+    }
 }
 
 void emulated_copy_commit(const char *where)
@@ -110,7 +116,7 @@ void emulated_copy_wait(u32 groups)
     if (c->num_groups <= groups) return;
     u32 landing = c->num_groups - groups, copies = c->group_end[landing - 1];
     for (u32 i = 0; i < copies; i++)
-        memcpy(c->copies[i].to, c->copies[i].from, 16);
+        memcpy(c->copies[i].to, c->copies[i].from ? c->copies[i].from : c->copies[i].early, 16);
     c->num_copies -= copies;
     c->num_groups = groups;
     memmove(c->copies, c->copies + copies, c->num_copies * sizeof *c->copies);
@@ -118,9 +124,10 @@ void emulated_copy_wait(u32 groups)
         c->group_end[i] = c->group_end[landing + i] - copies;
 }
 
-void emulated_wait_previous(void)
+void emulated_wait_previous(const char *where)
 {
     emulated->waits_for_previous++;
+    if (emulated->fresh) meet(&(meeting){.kind = MEET_PREVIOUS, .where = where});
 }
 
 /* ---- a warp ---- */
@@ -232,7 +239,7 @@ static bool warp_is_together(u32 w)
     const meeting *first = &warp[0].at;
     /* Somebody waits for more than this warp: the end of all waiting tells whether that ends. */
     for (u32 lane = 0; lane < LANES; lane++)
-        if (warp[lane].at.kind == MEET_BARRIER || warp[lane].at.kind == MEET_BLOCK) return false;
+        if (warp[lane].at.kind >= MEET_BARRIER && warp[lane].at.kind <= MEET_BLOCK) return false;
     for (u32 lane = 1; lane < LANES; lane++) {
         const meeting *at = &warp[lane].at;
         char one[256], other[256];

@@ -45,7 +45,7 @@ struct CUfunc_st {
 };
 
 typedef struct machine {
-    long driver, capability, devices, init, memory, order, fail_at, fail;
+    long driver, capability, devices, init, memory, order, early, fail_at, fail;
 } machine;
 
 static const machine default_machine = {
@@ -71,7 +71,8 @@ static void configure(void)
         {"driver", offsetof(machine, driver)},   {"capability", offsetof(machine, capability)},
         {"devices", offsetof(machine, devices)}, {"init", offsetof(machine, init)},
         {"memory", offsetof(machine, memory)},   {"order", offsetof(machine, order)},
-        {"fail_at", offsetof(machine, fail_at)}, {"fail", offsetof(machine, fail)}};
+        {"early", offsetof(machine, early)},     {"fail_at", offsetof(machine, fail_at)},
+        {"fail", offsetof(machine, fail)}};
     now = default_machine;
     for (const char *at = getenv("RADISH_FAKE_CUDA"); at && *at; at += strcspn(at, " ,")) {
         at += strspn(at, " ,");
@@ -88,7 +89,7 @@ static void apply(void)
 {
     memory_set_total((size_t)now.memory);
     work_set_machine((uint64_t)now.order,
-                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80);
+                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80, now.early);
 }
 
 static void lock_machine(void)
@@ -165,6 +166,14 @@ void fake_cuda_order(uint64_t order)
 {
     lock_machine();
     now.order = (long)order;
+    apply();
+    leave(0);
+}
+
+void fake_cuda_early(int on)
+{
+    lock_machine();
+    now.early = on;
     apply();
     leave(0);
 }

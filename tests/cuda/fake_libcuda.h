@@ -15,10 +15,10 @@
  *   - A kernel that goes wrong says so on stderr, and every later call fails, as on a GPU.
  *
  * Launches that may begin early (programmatic serialization) run in order; one whose threads never
- * call wait_previous is refused as a kernel that goes wrong.
+ * call wait_previous is a kernel that goes wrong.
  *
  * A process that cannot call the functions below sets RADISH_FAKE_CUDA to words of NAME=NUMBER:
- * capability, driver, devices, init, memory, order, fail_at, fail. */
+ * capability, driver, devices, init, memory, order, early, fail_at, fail. */
 #ifndef TESTS_CUDA_FAKE_LIBCUDA_H
 #define TESTS_CUDA_FAKE_LIBCUDA_H
 
@@ -41,6 +41,10 @@
     /* The order in which threads and blocks run: emulator.h. A seed differs from launch to        \
      * launch. */                                                                                  \
     F(void, fake_cuda_order, (uint64_t order))                                                     \
+    /* Launches that may begin early (programmatic serialization) see, in some of their blocks,    \
+     * memory as it was before those before them, until wait_previous. Slow: all of it is          \
+     * compared. */                                                                                \
+    F(void, fake_cuda_early, (int on))                                                             \
     /* Launches that were carried out since the reset. */                                          \
     F(long, fake_cuda_launches, (void))
 

@@ -25,6 +25,7 @@ typedef struct block {
     char *at;
     size_t bytes;
     bool owned; /* of pinned memory: allocated here */
+    char *then; /* what memory_remember found; NULL: nothing */
     struct block *next;
 } block;
 
@@ -32,6 +33,8 @@ static char *arena;
 static size_t top, total = (size_t)1 << 30, used, pinned_bytes;
 static block *blocks, *pinned;
 static int windows;
+static emulator_stale *stale;
+static size_t num_stale, most_stale;
 
 void memory_set_total(size_t bytes)
 {
@@ -78,6 +81,52 @@ static size_t with_gap(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
 }
 
+/* What was remembered is not compared any more. */
+static void forget(void)
+{
+    for (block *b = blocks; b; b = b->next) {
+        free(b->then);
+        b->then = NULL;
+    }
+}
+
+void memory_remember(void)
+{
+    for (block *b = blocks; b; b = b->next) {
+        if (!b->then && !(b->then = malloc(b->bytes))) abort();
+        memcpy(b->then, b->at, b->bytes);
+    }
+}
+
+static void add_stale(char *at, const char *then, size_t bytes)
+{
+    emulator_stale *last = num_stale ? &stale[num_stale - 1] : NULL;
+    if (last && last->at + last->bytes == at && last->then + last->bytes == then) {
+        last->bytes += bytes;
+        return;
+    }
+    if (num_stale == most_stale) {
+        most_stale = most_stale * 2 + 64;
+        stale = realloc(stale, most_stale * sizeof *stale);
+        if (!stale) abort();
+    }
+    stale[num_stale++] = (emulator_stale){at, then, bytes};
+}
+
+uint32_t memory_compare(const emulator_stale **out)
+{
+    enum { PIECE = 256 };
+    num_stale = 0;
+    for (block *b = blocks; b; b = b->next)
+        for (size_t i = 0; b->then && i < b->bytes; i += PIECE) {
+            size_t bytes = b->bytes - i < PIECE ? b->bytes - i : PIECE;
+            if (memcmp(b->at + i, b->then + i, bytes) != 0)
+                add_stale(b->at + i, b->then + i, bytes);
+        }
+    *out = stale;
+    return (uint32_t)num_stale;
+}
+
 void *memory_alloc(size_t bytes)
 {
     if (!bytes || used > total || bytes > total - used) return NULL;
@@ -93,6 +142,7 @@ void *memory_alloc(size_t bytes)
         link = &(*link)->next;
     }
     if ((size_t)(at - arena) + with_gap(bytes) > ARENA_BYTES) return NULL;
+    forget();
     block *b = new_block(at, bytes, true);
     b->next = *link;
     *link = b;
@@ -127,6 +177,8 @@ bool memory_free(void *memory)
     block *b = take(&blocks, memory);
     if (!b) return false;
     used -= b->bytes;
+    forget();
+    free(b->then);
     ASAN_POISON_MEMORY_REGION(b->at, b->bytes);
     free(b);
     return true;
@@ -208,4 +260,7 @@ void memory_reset(void)
         memory_free(blocks->at);
     while (pinned)
         unpin(pinned->at, pinned->owned);
+    free(stale);
+    stale = NULL;
+    num_stale = most_stale = 0;
 }

@@ -3,6 +3,8 @@
 #ifndef TESTS_CUDA_FAKE_MEMORY_H
 #define TESTS_CUDA_FAKE_MEMORY_H
 
+#include "emulator.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +21,11 @@ bool memory_free(void *memory);   /* false: it is no allocation's begin */
 /* From begin to end device memory can be read and written. They nest. */
 void memory_window_begin(void);
 void memory_window_end(void);
+
+/* Remembers what is in device memory; and what of it has changed since, whose number is returned.
+ * Both inside a window. Nothing is compared where memory was allocated or freed since. */
+void memory_remember(void);
+uint32_t memory_compare(const emulator_stale **out);
 
 /* Pinned: allocated here, or the caller's own. */
 void *pinned_alloc(size_t bytes);

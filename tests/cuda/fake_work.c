@@ -73,6 +73,8 @@ static long done, launches;
 static int broken; /* what every call returns since a kernel went wrong */
 static uint64_t order;
 static tensor_core_model model;
+static bool early;
+static cuda_stream chain; /* whose last launches may overlap: what was before them is remembered */
 
 static void *allocate(size_t bytes)
 {
@@ -136,16 +138,32 @@ static void list_clear(work_list *list)
         work_destroy(list_take(list));
 }
 
-static int run_launch(const work *w)
+/* A launch that may begin early begins when the one before has begun, which may have begun early
+ * itself: it may see memory as it was before the first of them all. */
+static void begin_early(cuda_stream stream, const work *w, emulation *run)
+{
+    const work *next = stream->queue.first;
+    if (chain == stream && w->launch.dependent) {
+        run->num_stale = memory_compare(&run->stale);
+    } else {
+        chain = NULL;
+        if (!next || next->kind != WORK_LAUNCH || !next->launch.dependent) return;
+        memory_remember();
+        chain = stream;
+    }
+}
+
+static int run_launch(cuda_stream stream, const work *w)
 {
     emulation run = w->launch.run;
     run.args = w->payload;
     run.order = order > 1 ? order + (uint64_t)launches * 2 : order;
     run.model = model;
+    if (early) begin_early(stream, w, &run);
     launches++;
     const char *wrong = emulate(&run);
     if (!wrong && w->launch.dependent && !emulator_waits_for_previous())
-        wrong = "a kernel that may begin early does not call wait_previous";
+        wrong = "no thread calls wait_previous, and it may begin early";
     if (!wrong) return CUDA_OK;
     fprintf(stderr, "libcuda-emulated: %s: %s\n", run.kernel, wrong);
     return CUDA_LAUNCH_FAILED;
@@ -159,12 +177,13 @@ static int step(cuda_stream stream)
     work *w = list_take(&stream->queue);
     int result = broken;
     if (!result) {
+        if (w->kind != WORK_LAUNCH) chain = NULL;
         switch (w->kind) {
         case WORK_COPY:
             memmove(w->copy.to, w->copy.from ? w->copy.from : w->payload, w->copy.bytes);
             break;
         case WORK_SET: memset(w->set.to, w->set.value, w->set.bytes); break;
-        case WORK_LAUNCH: result = run_launch(w); break;
+        case WORK_LAUNCH: result = run_launch(stream, w); break;
         case WORK_WAIT: result = drain_to(w->record); break;
         case WORK_RECORD: w->record->at = done; break;
         }
@@ -567,10 +586,11 @@ long work_launches(void)
     return launches;
 }
 
-void work_set_machine(uint64_t new_order, tensor_core_model new_model)
+void work_set_machine(uint64_t new_order, tensor_core_model new_model, bool new_early)
 {
     order = new_order;
     model = new_model;
+    early = new_early;
 }
 
 void work_reset(void)
@@ -591,5 +611,6 @@ void work_reset(void)
     while (execs)
         (void)graph_exec_destroy(execs);
     broken = CUDA_OK;
+    chain = NULL;
     done = launches = 0;
 }

@@ -226,6 +226,42 @@ TEST(what_a_kernel_did_wrong_fails_every_later_call)
     cuda_driver_close(&g.cu);
 }
 
+/* from -> to -> from -> to, reversed each time; the second and third may begin early. One of them
+ * reads or writes what the one before wrote, or the one before that. */
+TEST(what_a_kernel_reads_or_writes_before_wait_previous_shows)
+{
+    for (uint32_t variant = WHOLE; variant <= WRITES_EARLY; variant++) {
+        if (variant == NO_BARRIER) continue;
+        gpu g;
+        open_gpu(&g);
+        fake.fake_cuda_early(1);
+        for (uint32_t i = 0; i < COUNT; i++)
+            g.pinned[i] = i;
+        DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
+        for (int i = 0; i < 3; i++) {
+            toy_args args = {(const u32 *)(uintptr_t)(i & 1 ? g.to : g.from),
+                             (u32 *)(uintptr_t)(i & 1 ? g.from : g.to),
+                             i == (variant == READS_EARLY ? 1 : 2) ? variant : WHOLE};
+            uint32_t grid[3] = {COUNT / 256, 1, 1};
+            CHECK_OK(cuda_launch(&g.cu, g.reverse, grid, 256, 0, g.stream, i > 0, &args,
+                                 sizeof args, NULL));
+        }
+        DO(g.cu.copy_to_host(g.pinned, g.to, BYTES, g.stream));
+        int result = g.cu.stream_synchronize(g.stream);
+        CHECK((result != CUDA_OK) == (variant == WRITES_EARLY));
+        bool right = true;
+        for (uint32_t i = 0; i < COUNT; i++)
+            right &= g.pinned[i] == i / 256 * 256 + 255 - i % 256;
+        CHECK(right == (variant == WHOLE));
+        if (result) {
+            cuda_gpu_leave(&g.gpu);
+            cuda_driver_close(&g.cu);
+        } else {
+            close_gpu(&g);
+        }
+    }
+}
+
 TEST(a_chip_takes_ptx_that_it_can_and_functions_that_are_in_it)
 {
     gpu g;

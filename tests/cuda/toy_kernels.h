@@ -10,7 +10,7 @@ typedef struct toy_args {
     u32 variant;
 } toy_args;
 
-enum { WHOLE, NO_BARRIER };
+enum { WHOLE, NO_BARRIER, /* and where it may begin early: */ READS_EARLY, WRITES_EARLY };
 
 enum { TALK, ONE_LANE_LEAVES, LINES_DIFFER, HALF_AT_A_BARRIER, OTHER_BARRIER, MISALIGNED };
 
