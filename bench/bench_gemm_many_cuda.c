@@ -1,0 +1,273 @@
+/* bench_gemm_many_cuda.c - products for 16 to 8,192 tokens on a GPU: operations a second, beside
+ * loops of nothing but mma.sync and nothing but wgmma.
+ *
+ *     bench_gemm_many_cuda [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--all]
+ *
+ * Each shape is measured with the plan that the runner takes, and with the best one without wgmma;
+ * --all: with every kernel that is for it. Weights rotate through a pool larger than the L2. */
+#include "cuda_bench.h"
+
+#include "cuda/gemm_many_plan.h"
+#include "kernels/bench_ceilings_args.h"
+
+#include <math.h>
+
+static const struct shape {
+    const char *name;
+    uint32_t n, k, epilogue;
+} shapes[] = {{"0.6b qkv", 4096, 1024, GEMM_PARTS},      {"0.6b o", 1024, 2048, GEMM_PARTS},
+              {"0.6b gate_up", 6144, 1024, GEMM_SWIGLU}, {"0.6b down", 1024, 3072, GEMM_PARTS},
+              {"8b qkv", 6144, 4096, GEMM_PARTS},        {"8b o", 4096, 4096, GEMM_PARTS},
+              {"8b gate_up", 28672, 4096, GEMM_SWIGLU},  {"8b down", 4096, 14336, GEMM_PARTS}};
+static const uint32_t tokens_of[] = {16, 32, 64, 128, 512, 2048, 8192};
+
+enum { MOST_TOKENS = 8192, MOST_K = 14336, OUT_BYTES = 256 << 20, PART_ROWS = 2048, KERNELS = 32 };
+
+typedef struct product {
+    const struct shape *shape;
+    uint32_t tokens, splits;
+    cuda_gemm_many_plan plan;
+    cuda_function kernel;
+    cuda_ptr x, out;
+    const tensor_map *w_maps; /* for each copy of W */
+    tensor_map x_map;
+} product;
+
+typedef struct bench {
+    cuda_bench gpu;
+    cuda_gemm_many_room room;
+    cuda_module many, wgmma;
+    struct {
+        const char *name;
+        cuda_function function;
+    } kernels[KERNELS];
+    cuda_ptr out;
+    double mma, wgmma_rate; /* operations a second of bare loops */
+    FILE *json;
+    uint32_t num_rows;
+} bench;
+
+static uint32_t copies_of(const cuda_bench *b, const struct shape *s)
+{
+    return (uint32_t)RAD_MIN(b->pool_bytes / ((size_t)s->n * s->k * 2), (size_t)64);
+}
+
+static cuda_ptr copy_of(const product *p, const cuda_bench *b, uint32_t i)
+{
+    return b->pool + i % copies_of(b, p->shape) * ((size_t)p->shape->n * p->shape->k * 2);
+}
+
+static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
+{
+    const product *p = of;
+    const uint32_t grid[3] = {p->plan.grid, 1, 1};
+    const bool glu = p->shape->epilogue == GEMM_SWIGLU;
+    const uint32_t ld = glu ? p->shape->n / 2 : p->shape->n;
+    const gemm_args args = {.w = (const void *)copy_of(p, b, i),
+                            .x = (const void *)p->x,
+                            .out = (void *)p->out,
+                            .n = p->shape->n,
+                            .n_out = p->shape->n,
+                            .k = p->shape->k,
+                            .tokens = p->tokens,
+                            .splits = p->splits,
+                            .ld_out = ld,
+                            .epilogue = p->shape->epilogue};
+    gemm_wgmma_args maps = {.out = (void *)p->out,
+                            .n = p->shape->n,
+                            .n_out = p->shape->n,
+                            .k = p->shape->k,
+                            .tokens = p->tokens,
+                            .splits = p->splits,
+                            .ld_out = ld,
+                            .epilogue = p->shape->epilogue};
+    rad_error err;
+    if (p->plan.wgmma) {
+        maps.w = p->w_maps[i % copies_of(b, p->shape)];
+        maps.x = p->x_map;
+    }
+    cuda_bench_ok(cuda_launch(&b->cu, p->kernel, grid, p->plan.threads, p->plan.shared_bytes,
+                              b->stream, dependent,
+                              p->plan.wgmma ? (const void *)&maps : (const void *)&args,
+                              p->plan.wgmma ? sizeof maps : sizeof args, &err),
+                  &err);
+}
+
+static cuda_function kernel_of(bench *b, const cuda_gemm_many_plan *plan)
+{
+    uint32_t i = 0;
+    while (b->kernels[i].name && strcmp(b->kernels[i].name, plan->kernel) != 0)
+        i++;
+    if (!b->kernels[i].name) {
+        b->kernels[i].name = plan->kernel;
+        b->kernels[i].function = cuda_bench_kernel(
+            &b->gpu, plan->wgmma ? b->wgmma : b->many, plan->kernel,
+            plan->wgmma ? sizeof(gemm_wgmma_args) : sizeof(gemm_args), plan->shared_bytes);
+    }
+    return b->kernels[i].function;
+}
+
+static double measure(bench *b, product *p)
+{
+    const double guess = 2.0 * p->tokens * p->shape->n * p->shape->k / 500e12 + 5e-6;
+    const uint32_t count = (uint32_t)fmin(fmax(2e-3 / guess, 3), 200);
+    rad_error err;
+    p->kernel = kernel_of(b, &p->plan);
+    if (p->plan.wgmma)
+        cuda_bench_ok(cuda_matrix_map(&b->gpu.cu, p->x, MOST_TOKENS, p->shape->k, p->plan.x_box,
+                                      &p->x_map, &err),
+                      &err);
+    return cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_product, p}, count, 5, true);
+}
+
+static void report(bench *b, const product *p, const char *what, double seconds)
+{
+    const double rate = 2.0 * p->tokens * p->shape->n * p->shape->k / seconds;
+    const double ceiling = p->plan.wgmma ? b->wgmma_rate : b->mma;
+    printf(
+        "%-13s %4u  %-12s %-19s grid %5u parts %u  %8.2f us  %6.1f TFLOP/s  %3.0f%% of the loop\n",
+        p->shape->name, p->tokens, what, p->plan.kernel, p->plan.grid, p->plan.parts, seconds * 1e6,
+        rate * 1e-12, 100 * rate / ceiling);
+    fflush(stdout);
+    if (!b->json) return;
+    fprintf(b->json,
+            "%s\n  {\"shape\": \"%s\", \"n\": %u, \"k\": %u, \"tokens\": %u, \"what\": \"%s\", "
+            "\"kernel\": \"%s\", \"grid\": %u, \"parts\": %u, \"seconds\": %.4g, "
+            "\"flops_per_second\": %.5g, \"of_loop\": %.4f}",
+            b->num_rows++ ? "," : "", p->shape->name, p->shape->n, p->shape->k, p->tokens, what,
+            p->plan.kernel, p->plan.grid, p->plan.parts, seconds, rate, rate / ceiling);
+}
+
+static void bench_shape(bench *b, const struct shape *shape, uint32_t tokens, bool all)
+{
+    const uint32_t splits = shape->epilogue == GEMM_SWIGLU ? 1 : cuda_splits(shape->n, shape->k);
+    static tensor_map w_maps[64];
+    product p = {.shape = shape,
+                 .tokens = tokens,
+                 .splits = splits,
+                 .x = b->gpu.pool, /* random numbers as good as any */
+                 .out = b->out,
+                 .w_maps = w_maps};
+    rad_error err;
+    if (b->room.wgmma) {
+        for (uint32_t i = 0; i < copies_of(&b->gpu, shape); i++)
+            cuda_bench_ok(cuda_matrix_map(&b->gpu.cu, copy_of(&p, &b->gpu, i), shape->n, shape->k,
+                                          64, &w_maps[i], &err),
+                          &err);
+    }
+    cuda_gemm_many_room room = b->room;
+    p.plan = cuda_gemm_many_plan_make(shape->n, shape->k, tokens, splits, room);
+    report(b, &p, "plan", measure(b, &p));
+    if (room.wgmma) {
+        room.wgmma = false;
+        p.plan = cuda_gemm_many_plan_make(shape->n, shape->k, tokens, splits, room);
+        report(b, &p, "by mma.sync", measure(b, &p));
+    }
+    for (uint32_t i = 0; all; i++) {
+        bool fits = cuda_gemm_many_plan_of(i, shape->n, shape->k, tokens, splits, b->room, &p.plan);
+        if (!p.plan.kernel) break;
+        if (fits) report(b, &p, "kernel", measure(b, &p));
+    }
+}
+
+typedef struct bare {
+    cuda_function kernel;
+    cuda_ptr to;
+    uint32_t grid, threads, shared_bytes, rounds;
+} bare;
+
+static void launch_bare(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
+{
+    const bare *l = of;
+    const ceiling_args args = {.to = (void *)l->to, .rounds = l->rounds};
+    const uint32_t grid[3] = {l->grid, 1, 1};
+    rad_error err;
+    (void)i;
+    cuda_bench_ok(cuda_launch(&b->cu, l->kernel, grid, l->threads, l->shared_bytes, b->stream,
+                              dependent, &args, sizeof args, &err),
+                  &err);
+}
+
+/* Operations a second of loops of one instruction. */
+static void bench_loops(bench *b, const char *bench_ptx)
+{
+    const uint32_t cores = (uint32_t)b->gpu.gpu.multiprocessors;
+    const cuda_module module = cuda_bench_load(&b->gpu, bench_ptx, "bench_ceilings");
+    bare l = {.kernel = cuda_bench_kernel(&b->gpu, module, "mma_loop", sizeof(ceiling_args), 0),
+              .to = b->out,
+              .grid = cores * 2,
+              .threads = CEILING_MMA_THREADS,
+              .rounds = 8000};
+    double s = cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_bare, &l}, 2, 5, false);
+    b->mma = 1.0 * l.grid * (CEILING_MMA_THREADS / 32) * l.rounds * CEILING_CHAINS *
+             CEILING_MMA_FLOPS / s;
+    printf("a loop of mma.sync: %.1f TFLOP/s\n", b->mma * 1e-12);
+    if (!b->room.wgmma) return;
+    l = (bare){.kernel = cuda_bench_kernel(&b->gpu, module, "wgmma_loop", sizeof(ceiling_args),
+                                           CEILING_WGMMA_SHARED),
+               .to = b->out,
+               .grid = cores,
+               .threads = CEILING_WGMMA_THREADS,
+               .shared_bytes = CEILING_WGMMA_SHARED,
+               .rounds = 1000};
+    s = cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_bare, &l}, 2, 5, false);
+    b->wgmma_rate = 1.0 * l.grid * (CEILING_WGMMA_THREADS / 128) * l.rounds * CEILING_WGMMA_STEPS *
+                    CEILING_WGMMA_FLOPS / s;
+    printf("a loop of wgmma: %.1f TFLOP/s\n", b->wgmma_rate * 1e-12);
+}
+
+int main(int argc, char **argv)
+{
+    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL;
+    bool all = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--all") == 0) {
+            all = true;
+            continue;
+        }
+        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
+                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
+                          : strcmp(argv[i], "--json") == 0      ? &json
+                          : strcmp(argv[i], "--shape") == 0     ? &only
+                                                                : NULL;
+        if (!to || i + 1 == argc) {
+            fprintf(stderr,
+                    "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--all]\n",
+                    argv[0]);
+            return 2;
+        }
+        *to = argv[++i];
+    }
+
+    static bench b;
+    cuda_bench_open(&b.gpu, ptx, bench_ptx, (size_t)1 << 30); /* gate_up of the 8B: four times */
+    b.room = (cuda_gemm_many_room){.multiprocessors = (uint32_t)b.gpu.gpu.multiprocessors,
+                                   .shared_bytes = (uint32_t)b.gpu.gpu.shared_bytes,
+                                   .wgmma = b.gpu.gpu.capability == 90 && b.gpu.cu.tensor_map_tiled,
+                                   .part_rows = PART_ROWS};
+    b.many = cuda_bench_load(&b.gpu, ptx, "gemm_many");
+    if (b.room.wgmma) b.wgmma = cuda_bench_load(&b.gpu, ptx, "gemm_wgmma");
+    cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
+    printf("%s, %d multiprocessors\n", b.gpu.gpu.name, b.gpu.gpu.multiprocessors);
+    bench_loops(&b, bench_ptx);
+    if (json && !(b.json = fopen(json, "w"))) {
+        fprintf(stderr, "%s: cannot be written\n", json);
+        return 1;
+    }
+    if (b.json)
+        fprintf(b.json,
+                "{\"gpu\": \"%s\", \"mma_flops_per_second\": %.5g, \"wgmma_flops_per_second\": "
+                "%.5g, \"products\": [",
+                b.gpu.gpu.name, b.mma, b.wgmma_rate);
+    for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+        for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
+            if (!only || strstr(shapes[s].name, only))
+                bench_shape(&b, &shapes[s], tokens_of[t], all);
+    if (b.json) {
+        fprintf(b.json, "\n]}\n");
+        fclose(b.json);
+    }
+    b.gpu.cu.mem_free(b.out);
+    cuda_bench_close(&b.gpu);
+    return 0;
+}
