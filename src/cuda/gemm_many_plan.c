@@ -18,8 +18,9 @@ static const struct many {
     {"gemm_many_256", 0, 128, 256, 256, 4 * 384 * 64, 1, 960},
     {"gemm_many_128", 0, 128, 128, 128, 4 * 256 * 64, 2, 940},
     {"gemm_many_64", 0, 64, 64, 128, 4 * 128 * 64, 4, 620},
-    {"gemm_many_128_sum", ADDS, 128, 128, 256, 4 * 256 * 64, 1, 560},
-    {"gemm_many_64_sum", ADDS, 64, 64, 128, 4 * 128 * 64, 3, 500},
+    {"gemm_many_256_sum", ADDS, 128, 256, 256, 4 * 384 * 64, 1, 850},
+    {"gemm_many_128_sum", ADDS, 128, 128, 128, 4 * 256 * 64, 2, 850},
+    {"gemm_many_64_sum", ADDS, 64, 64, 128, 4 * 128 * 64, 4, 560},
     {"gemm_wgmma_256", WGMMA, 128, 256, 384, 4 * 6 * 8192, 1, 1750},
     {"gemm_wgmma_128", WGMMA, 128, 128, 384, 6 * 4 * 8192, 1, 1450},
     {"gemm_wgmma_64", WGMMA, 128, 64, 384, 8 * 3 * 8192, 1, 1000},
@@ -46,6 +47,7 @@ bool cuda_gemm_many_plan_of(uint32_t number, uint32_t n, uint32_t k, uint32_t to
     const bool adds = many->kind & ADDS, wgmma = many->kind & WGMMA, few = many->kind & FEW;
     const uint32_t parts = adds ? 1 : splits, tiles = tiles_of(many, n, tokens) * parts;
     RAD_ASSERT(tokens > 0 && n % 16 == 0 && k % (64 * splits) == 0);
+    RAD_ASSERT((uint64_t)RAD_MAX(n, tokens) * k <= UINT32_MAX); /* gemm_many.cu counts so far */
     *out = (cuda_gemm_many_plan){.kernel = many->name,
                                  .wgmma = wgmma,
                                  .x_box = few ? many->tokens : 64,

@@ -16,10 +16,11 @@
 #include "kernel_args.h"
 #include "vectors.h"
 
-/* What a product is written to; `tokens` and `columns` bound what exists. */
+/* What a product is written to; `tokens` and `columns` bound what exists. `more`: f32 numbers are
+ * added to what this thread wrote there before. */
 typedef struct product {
     void *out;
-    u32 ld, tokens, columns, swiglu;
+    u32 ld, tokens, columns, swiglu, more;
 } product;
 
 /* A tile's place: its first token and first row of W, and which range of k. */
@@ -58,31 +59,42 @@ INLINE void four_neighbours(float four[4], const float first[2], const float sec
 }
 
 /* Four columns of a row. Rows begin at multiples of 16 bytes, so only the last column's matter. */
+INLINE void get4_f32(const product *p, u32 row, u32 column, float four[4])
+{
+    const float *from = (const float *)p->out + (u64)row * p->ld;
+    if (row < p->tokens) read4(four, from, column, p->columns, column + 4 <= p->columns);
+}
 INLINE void put4_f32(const product *p, u32 row, u32 column, const float four[4])
 {
-    if (row >= p->tokens) return;
-    float *to = (float *)p->out + (u64)row * p->ld + column;
-    if (column + 4 <= p->columns) {
-        const u32 bits[4] = {float_bits(four[0]), float_bits(four[1]), float_bits(four[2]),
-                             float_bits(four[3])};
-        write16(to, bits);
-    } else {
-        UNROLL
-        for (u32 e = 0; e < 4; e++)
-            if (column + e < p->columns) to[e] = four[e];
-    }
+    float *to = (float *)p->out + (u64)row * p->ld;
+    if (row < p->tokens) write4(to, column, p->columns, column + 4 <= p->columns, four);
 }
 
-/* Rows `row` and `row` + 8 of this lane, blocks at `column` and `column` + 8. */
-INLINE void put_f32(const product *p, u32 row, u32 column, const float first[4],
-                    const float second[4])
+/* Which of the blocks at `column` and `column` + 8 this lane has four columns of. */
+INLINE u32 column_of_four(u32 column)
 {
-    float four[4];
-    column += (LANE & 1) * 8 + (LANE >> 1 & 1) * 4;
-    four_neighbours(four, first, second);
-    put4_f32(p, row, column, four);
-    four_neighbours(four, first + 2, second + 2);
-    put4_f32(p, row + 8, column, four);
+    return column + (LANE & 1) * 8 + (LANE >> 1 & 1) * 4;
+}
+
+/* What rows `row` and `row` + 8 have there already: of many blocks before one of them is put, or
+ * each would wait for its own. */
+INLINE void get_f32(const product *p, u32 row, u32 column, float old[2][4])
+{
+    get4_f32(p, row, column_of_four(column), old[0]);
+    get4_f32(p, row + 8, column_of_four(column), old[1]);
+}
+INLINE void put_f32(const product *p, u32 row, u32 column, const float first[4],
+                    const float second[4], float old[2][4])
+{
+    UNROLL
+    for (u32 r = 0; r < 2; r++) {
+        float four[4];
+        four_neighbours(four, first + r * 2, second + r * 2);
+        UNROLL
+        for (u32 e = 0; e < 4; e++)
+            four[e] = p->more ? old[r][e] + four[e] : four[e];
+        put4_f32(p, row + r * 8, column_of_four(column), four);
+    }
 }
 
 /* x / y as IEEE has it, where neither they nor the quotient are near the ends of f32's range: what
@@ -154,7 +166,7 @@ INLINE void put_swiglu(const product *p, u32 row, u32 column, const float gate0[
         up[e] = e & 2 ? up1[(e >> 1 & 2) + (e & 1)] : up0[(e >> 1 & 2) + (e & 1)];
     }
     swiglu8(pairs, gate, up);
-    column = column / 2 + (LANE & 1) * 8 + (LANE >> 1 & 1) * 4;
+    column = column_of_four(column / 2);
     put4_bf16(p, row, column, pairs[0], pairs[1]);
     put4_bf16(p, row + 8, column, pairs[2], pairs[3]);
 }

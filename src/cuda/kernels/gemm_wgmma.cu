@@ -70,7 +70,7 @@ INLINE void write_64(const product *p, u32 row, u32 column, const float *d)
     } else {
         UNROLL
         for (u32 c = 0; c < 64; c += 16)
-            put_f32(p, row, column + c, d + c / 2, d + c / 2 + 4);
+            put_f32(p, row, column + c, d + c / 2, d + c / 2 + 4, 0);
     }
 }
 
@@ -153,9 +153,12 @@ INLINE void write_64(const product *p, u32 row, u32 column, const float *d)
             REGISTERS_AT_LEAST(240);                                                               \
             const u64 part_bytes = (u64)a.tokens * a.ld_out * 4;                                   \
             const u32 head_start = s.steps * s.ranges > HEAD_START ? HEAD_START : 0;               \
-            product p = {a.out, a.ld_out, a.tokens,                                                \
+            product p = {a.out,                                                                    \
+                         a.ld_out,                                                                 \
+                         a.tokens,                                                                 \
                          !(adds) && a.epilogue == GEMM_SWIGLU ? a.n_out / 2 : a.n_out,             \
-                         !(adds) && a.epilogue == GEMM_SWIGLU};                                    \
+                         !(adds) && a.epilogue == GEMM_SWIGLU,                                     \
+                         0};                                                                       \
             MULTIPLY_TILES(rows, adds)                                                             \
         }                                                                                          \
     }
@@ -264,8 +267,12 @@ INLINE void put_few(const product *p, u32 row, u32 token, const float d[4])
             wait_previous();                                                                       \
             for (u32 unit = BLOCK_X; unit < units; unit += GRID_X) {                               \
                 const u32 part = unit / row_tiles;                                                 \
-                const product p = {(u8 *)a.out + (u64)part * a.tokens * a.ld_out * 4, a.ld_out,    \
-                                   a.tokens, glu ? a.n_out / 2 : a.n_out, glu};                    \
+                const product p = {(u8 *)a.out + (u64)part * a.tokens * a.ld_out * 4,              \
+                                   a.ld_out,                                                       \
+                                   a.tokens,                                                       \
+                                   glu ? a.n_out / 2 : a.n_out,                                    \
+                                   glu,                                                            \
+                                   0};                                                             \
                 const u32 row = (unit - part * row_tiles) * 64 + WARP * 16 + (LANE >> 2);          \
                 u32 before = 0;                                                                    \
                 float d[(most) / 2];                                                               \
