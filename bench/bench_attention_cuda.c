@@ -9,6 +9,7 @@
  * Bytes are those of positions that are seen, each counted once where a group shares it; they stand
  * beside what this GPU reads at most. Slots are pages of `page` neighbours, anywhere in the pool.
  *
+ * --stages N: as attention_args has them, no more than fit.
  * --span N: kernels of DIR were made with -DATTN_SPAN=N, an order of sums other than the one that
  * P1 fixes; the fastest one of a case shows what the promise costs. --check compares the bits of
  * plans with and without parts and groups. */
@@ -71,6 +72,7 @@ typedef struct attention_run {
     cuda_ptr memory; /* all tables of the step */
     size_t layer_bytes;
     uint32_t layers, num_tokens;
+    bool alone; /* without the merge, to tell what it takes */
     uint32_t prefix[MOST_REQUESTS];
     double bytes, flops;
 } attention_run;
@@ -110,9 +112,10 @@ static void launch_attention(const cuda_bench *b, const void *of, uint32_t i, bo
     cuda_bench_ok(cuda_launch(&b->cu, r->attention, grid, r->l.threads, r->l.shared_bytes,
                               b->stream, dependent, &a, sizeof a, &err),
                   &err);
-    if (r->plan.num_parts)
-        cuda_bench_ok(cuda_launch(&b->cu, r->merge, rows, CUDA_ATTENTION_MERGE_THREADS, 0,
-                                  b->stream, true, &r->m, sizeof r->m, &err),
+    if (r->plan.num_parts && !r->alone)
+        cuda_bench_ok(cuda_launch(&b->cu, r->merge, rows,
+                                  cuda_attention_merge_threads(r->m.v_head_dim), 0, b->stream, true,
+                                  &r->m, sizeof r->m, &err),
                       &err);
 }
 
@@ -147,7 +150,6 @@ static void run_open(bench *b, attention_run *r, const attention_case *c, uint32
     }
     r->l.span = b->span;
     if (b->stages) {
-        r->l.shared_bytes -= (r->l.stages - b->stages) * ATTN_KEYS * c->head_dim * 4;
         r->l.stages = b->stages;
     }
     r->attention = kernel_of(b, r->l.kernel);
@@ -280,9 +282,12 @@ static void bench_case(bench *b, const attention_case *c)
     const uint32_t count = (uint32_t)fmin(fmax(2e-3 / guess, r.layers), 200);
     const double s =
         cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_attention, &r}, count, 7, true);
+    r.alone = true;
+    const double alone =
+        cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_attention, &r}, count, 7, true);
     const double rate = r.bytes / s;
-    printf(" %9.2f us  %5.2f TB/s %3.0f%%  %6.1f TFLOP/s\n", s * 1e6, rate * 1e-12,
-           100 * rate / b->gpu.read_rate, r.flops / s * 1e-12);
+    printf(" %9.2f us (merge %5.2f)  %5.2f TB/s %3.0f%%  %6.1f TFLOP/s\n", s * 1e6,
+           (s - alone) * 1e6, rate * 1e-12, 100 * rate / b->gpu.read_rate, r.flops / s * 1e-12);
     fflush(stdout);
     if (b->json)
         fprintf(b->json,

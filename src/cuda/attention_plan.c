@@ -2,8 +2,11 @@
  *
  * Every request is either direct, in tiles of tokens that go through all of their positions, or it
  * leaves parts, a unit for each span. Direct units write and read nothing between; but a GPU whose
- * multiprocessors wait for a few long ones is idle. So a request is direct when its longest unit
- * is short beside what a multiprocessor has to do in this step, or when parts have no room.
+ * multiprocessors wait for a few long ones is idle. So the time of the step is estimated for some
+ * bounds on the length of what is direct, and the best is taken: by figures of an H100, in which a
+ * block of 64 positions takes some 1.6 us with few rows and 2.6 with many, and beginning and
+ * ending a unit about 1 us and 4. A request is also direct when it has one span alone or parts have
+ * no room, and never when a group reads spans for it.
  *
  * Units of parts are made in ascending order of a request's spans: `next` is the first span that
  * has none yet. A group takes all of its members up to its first span, then its own spans once
@@ -19,13 +22,14 @@
 #include <string.h>
 
 enum { NO_PARTS = UINT32_MAX, GROUP_LISTS = 4 /* lists of groups: so many times max_tokens */ };
-enum { SORT_KEYS = 320 };
+enum { SIZES = 320, SORT_KEYS = 2 * SIZES };
 
 typedef struct request {
     uint32_t row, first_token, num_tokens, prefix, end;
     uint32_t unit_tokens; /* where its list begins */
     uint32_t next;        /* span */
-    uint32_t direct;
+    uint32_t longest;     /* blocks of 64 that its longest tile sees */
+    uint32_t direct, grouped;
 } request;
 
 typedef struct planner {
@@ -49,16 +53,27 @@ cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape
                    {96, "attention_d96"}, {128, "attention_d128"}, {256, "attention_d256"}};
     cuda_attention_launch launch = {
         .threads = ATTN_THREADS, .grid = multiprocessors, .span = ATTN_SPAN};
-    uint32_t stage = ATTN_KEYS * shape->head_dim * 4, row = shape->head_dim * 2;
-    uint32_t group = shape->heads / shape->kv_heads;
-    uint32_t rows = shape->head_dim > 128 ? 64 : 128;
+    uint32_t row = shape->head_dim * 2, group = shape->heads / shape->kv_heads;
     for (size_t i = 0; i < RAD_COUNT(kernels); i++)
         if (kernels[i].head_dim == shape->head_dim) launch.kernel = kernels[i].name;
-    for (launch.stages = 4; launch.stages > 2; launch.stages--)
-        if (ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row <= shared_bytes) break;
-    while (rows > 16 && ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row > shared_bytes)
+
+    /* attention_many.h: stages of K and V, as many rows of Q as find room behind two of them. */
+    uint32_t exchange = shape->head_dim > 128 ? ATTN_EXCHANGE_BYTES : 0;
+    uint32_t stages = 4, stage = ATTN_KEYS * 2 * row, rows = shape->head_dim > 128 ? 64 : 128;
+    while (stages > 2 && exchange + stages * stage + rows * row > shared_bytes)
+        stages--;
+    while (rows > 16 && exchange + stages * stage + rows * row > shared_bytes)
         rows -= 16;
-    launch.shared_bytes = ATTN_EXCHANGE_BYTES + launch.stages * stage + rows * row;
+    uint32_t many = exchange + stages * stage + rows * row;
+
+    /* attention_few.h: granules of 128 rows of K or V. */
+    uint32_t granules = 6, granule = 128 * row;
+    while (granules > 2 && ATTN_FEW_BYTES + 16 * row + granules * granule > shared_bytes)
+        granules--;
+    uint32_t few = ATTN_FEW_BYTES + 16 * row + granules * granule;
+
+    launch.stages = stages | granules << 8;
+    launch.shared_bytes = RAD_MAX(many, few);
     launch.unit_rows = rows;
     if (launch.shared_bytes > shared_bytes || group > rows) launch.kernel = NULL;
     return launch;
@@ -183,6 +198,11 @@ static uint32_t blocks_of(uint32_t begin, uint32_t end)
     return (end + ATTN_KEYS - 1) / ATTN_KEYS - begin / ATTN_KEYS;
 }
 
+static uint32_t size_of(uint32_t blocks)
+{
+    return blocks < 64 ? blocks : 64 + RAD_MIN((blocks - 64) / 16, SIZES - 65);
+}
+
 /* Parts of a request's tokens, each one from its own first span. */
 static uint64_t parts_of(const planner *p, const request *r)
 {
@@ -194,32 +214,113 @@ static uint64_t parts_of(const planner *p, const request *r)
     return parts;
 }
 
-/* Whether the request is direct; else its parts are given. `share`: blocks of 64 positions that
- * each multiprocessor computes in this step. */
-static void choose(planner *p, request *r, uint64_t share)
+static uint32_t tile_blocks(const planner *p, const request *r, uint32_t first)
+{
+    uint32_t count = RAD_MIN(r->num_tokens - first, p->unit_tokens);
+    return blocks_of(first_seen(p, r->prefix + first), r->prefix + first + count);
+}
+
+static uint32_t tile_is_few(const planner *p, const request *r, uint32_t first)
+{
+    uint32_t count = RAD_MIN(r->num_tokens - first, p->unit_tokens);
+    return count * (p->shape->heads / p->shape->kv_heads) <= ATTN_FEW_ROWS;
+}
+
+/* Estimates, in quarters of the time of a block of 64 positions with few rows. */
+enum { MERGE_TIME = 12, MOST_GRID = 512 };
+static uint64_t unit_time(uint64_t blocks, uint32_t few)
+{
+    return few ? blocks * 4 + 3 : blocks * 7 + 10;
+}
+
+static bool is_direct(const planner *p, const request *r, uint64_t bound)
+{
+    uint32_t low = first_seen(p, r->prefix);
+    return low / p->span == (r->end - 1) / p->span || (!r->grouped && r->longest <= bound);
+}
+
+/* Of a step whose requests are direct when no tile of theirs is longer than `bound`: what the last
+ * multiprocessor takes for direct units, dealt out as the kernel does, and its share of the rest.
+ */
+static uint64_t time_of(const planner *p, uint32_t grid, uint64_t bound)
+{
+    uint32_t units[2][SIZES] = {{0}}, kv_heads = p->shape->kv_heads, at = 0;
+    uint64_t load[MOST_GRID] = {0}, parts = 0, longest = 0;
+    grid = RAD_MIN(grid, MOST_GRID);
+    for (uint32_t i = 0; i < p->batch->num_reqs; i++) {
+        const request *r = &p->requests[i];
+        bool direct = is_direct(p, r, bound);
+        for (uint32_t t = 0; t < r->num_tokens; t += p->unit_tokens) {
+            uint32_t blocks = tile_blocks(p, r, t), few = tile_is_few(p, r, t);
+            uint32_t in_span = p->span / ATTN_KEYS;
+            if (direct)
+                units[few][size_of(blocks)]++;
+            else
+                parts += unit_time(in_span, few) * ((blocks + in_span - 1) / in_span);
+        }
+    }
+    for (uint32_t few = 0; few < 2; few++)
+        for (uint32_t size = SIZES; size-- > 0;)
+            for (uint32_t n = units[few][size] * kv_heads; n > 0; n--, at++) {
+                uint32_t round = at / grid, place = at % grid;
+                uint64_t blocks = size < 64 ? size : 64 + (size - 64) * 16;
+                load[round & 1 ? grid - 1 - place : place] += unit_time(blocks, few);
+            }
+    for (uint32_t i = 0; i < grid; i++)
+        longest = RAD_MAX(longest, load[i]);
+    return longest + (parts ? parts * kv_heads / grid + MERGE_TIME : 0);
+}
+
+static uint64_t best_bound(const planner *p, uint32_t grid)
+{
+    uint64_t share = 0, best = 0, least = UINT64_MAX;
+    for (uint32_t i = 0; i < p->batch->num_reqs; i++)
+        for (uint32_t t = 0; t < p->requests[i].num_tokens; t += p->unit_tokens)
+            share += tile_blocks(p, &p->requests[i], t);
+    share = share * p->shape->kv_heads / grid;
+    const uint64_t bounds[] = {UINT32_MAX, share * 2, share, share / 2, share / 4, 0};
+    for (size_t i = 0; i < RAD_COUNT(bounds); i++) {
+        uint64_t time = time_of(p, grid, bounds[i]);
+        if (time < least) least = time, best = bounds[i];
+    }
+    return best;
+}
+
+/* Members whose tokens make one tile, of a group that has a whole span. */
+static void find_grouped(planner *p)
+{
+    for (uint32_t i = 0; i < p->batch->num_groups; i++) {
+        const forward_group *g = &p->batch->groups[i];
+        if ((g->begin + p->span - 1) / p->span >= g->end / p->span) continue;
+        for (uint32_t m = 0; m < g->count; m++) {
+            request *r = &p->requests[p->batch->group_reqs[g->first + m]];
+            r->grouped |= r->num_tokens <= p->unit_tokens;
+        }
+    }
+}
+
+/* Decides whether a request is direct; else its tokens are given parts. */
+static void choose(planner *p, request *r, uint64_t bound)
 {
     cuda_attention_plan *plan = p->plan;
-    uint32_t low = first_seen(p, r->prefix), group = p->shape->heads / p->shape->kv_heads;
-    uint32_t last = r->end - RAD_MIN(r->num_tokens, p->unit_tokens);
-    uint64_t longest = blocks_of(first_seen(p, last), r->end);
-    uint64_t bound = r->num_tokens * group <= 16 ? share / 4 : share * 2;
-    r->direct = low / p->span == (r->end - 1) / p->span || longest <= bound;
-    uint64_t parts = r->direct ? 0 : parts_of(p, r);
-    if (parts > plan->max_parts - plan->num_parts) r->direct = 1;
+    r->direct = is_direct(p, r, bound);
+    if (!r->direct && parts_of(p, r) > plan->max_parts - plan->num_parts) r->direct = 1;
     for (uint32_t t = 0; t < r->num_tokens; t++) {
         uint32_t position = r->prefix + t;
         plan->parts_at[r->first_token + t] = r->direct ? NO_PARTS : plan->num_parts;
         if (!r->direct)
             plan->num_parts += position / p->span - first_seen(p, position) / p->span + 1;
     }
-    r->next = low / p->span;
+    r->next = first_seen(p, r->prefix) / p->span;
 }
 
-static uint32_t sort_key(const attention_unit *unit)
+/* Units of many rows first: they take longest, and a block computes both kinds one after the other.
+ * Then the largest. */
+static uint32_t sort_key(const planner *p, const attention_unit *unit)
 {
-    uint32_t blocks = blocks_of(unit->begin, unit->end);
-    uint32_t size = blocks < 64 ? blocks : 64 + RAD_MIN((blocks - 64) / 16, SORT_KEYS - 65);
-    return SORT_KEYS - 1 - size; /* the largest first */
+    uint32_t size = size_of(blocks_of(unit->begin, unit->end));
+    uint32_t few = unit->count * (p->shape->heads / p->shape->kv_heads) <= ATTN_FEW_ROWS;
+    return few * SIZES + SIZES - 1 - size;
 }
 
 /* Units by size, those of a size as they were made: neighbours read what lies side by side. */
@@ -227,11 +328,11 @@ static void sort_units(planner *p)
 {
     uint32_t at[SORT_KEYS + 1] = {0};
     for (uint32_t i = 0; i < p->num_units; i++)
-        at[sort_key(&p->units[i]) + 1]++;
+        at[sort_key(p, &p->units[i]) + 1]++;
     for (uint32_t key = 1; key <= SORT_KEYS; key++)
         at[key] += at[key - 1];
     for (uint32_t i = 0; i < p->num_units; i++)
-        p->plan->units[at[sort_key(&p->units[i])]++] = p->units[i];
+        p->plan->units[at[sort_key(p, &p->units[i])]++] = p->units[i];
     p->plan->num_units = p->num_units;
 }
 
@@ -249,7 +350,6 @@ void cuda_attention_plan_make(cuda_attention_plan *plan, const forward_batch *ba
     p.units = (attention_unit *)(p.requests + plan->max_requests);
     plan->num_units = plan->num_unit_tokens = plan->num_parts = 0;
 
-    uint64_t blocks = 0;
     for (uint32_t i = 0; i < batch->num_reqs; i++) {
         request *r = &p.requests[i];
         *r = (request){.row = batch->req_pool_indices[i],
@@ -261,11 +361,12 @@ void cuda_attention_plan_make(cuda_attention_plan *plan, const forward_batch *ba
         for (uint32_t t = 0; t < r->num_tokens; t++)
             plan->unit_tokens[plan->num_unit_tokens++] = r->first_token + t;
         for (uint32_t t = 0; t < r->num_tokens; t += p.unit_tokens)
-            blocks += blocks_of(first_seen(&p, r->prefix + t),
-                                r->prefix + RAD_MIN(r->num_tokens, t + p.unit_tokens));
+            r->longest = RAD_MAX(r->longest, tile_blocks(&p, r, t));
     }
+    find_grouped(&p);
+    uint64_t bound = best_bound(&p, launch->grid);
     for (uint32_t i = 0; i < batch->num_reqs; i++)
-        choose(&p, &p.requests[i], blocks * shape->kv_heads / launch->grid);
+        choose(&p, &p.requests[i], bound);
     for (uint32_t i = 0; i < batch->num_groups; i++)
         add_group(&p, &batch->groups[i]);
     for (uint32_t i = 0; i < batch->num_reqs; i++)

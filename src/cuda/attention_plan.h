@@ -28,15 +28,19 @@ typedef struct cuda_attention_shape { /* of a layer */
 typedef struct cuda_attention_launch {
     const char
         *kernel; /* NULL: no kernel for this head_dim, or one that needs more than there is */
-    uint32_t grid, threads, shared_bytes, stages;
+    uint32_t grid, threads, shared_bytes;
+    uint32_t stages; /* attention_args has it: 2 to 4 of attention_many, 2 to 6 of attention_few */
     uint32_t unit_rows; /* query rows of a unit at most: tokens times heads a KV head */
     uint32_t span;      /* ATTN_SPAN; only benchmarks know kernels of others */
 } cuda_attention_launch;
 cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape,
                                                uint32_t multiprocessors, uint32_t shared_bytes);
 
-/* attention_merge: a grid of [tokens][heads] blocks. */
-enum { CUDA_ATTENTION_MERGE_THREADS = 128 };
+/* attention_merge: a grid of [tokens][heads] blocks of so many threads. */
+static inline uint32_t cuda_attention_merge_threads(uint32_t v_head_dim)
+{
+    return (v_head_dim + 31) / 32 * 32;
+}
 
 typedef struct cuda_attention_plan {
     /* the caller's room */

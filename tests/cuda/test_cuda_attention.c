@@ -18,10 +18,22 @@ enum { FIRST_BARRIER = __COUNTER__ + 1 };
 #include "cuda/kernels/attention.h"
 enum { BARRIERS = __COUNTER__ - FIRST_BARRIER };
 
-KERNEL(attention_torn, ATTN_THREADS, attention_args)
+KERNEL(attention_torn_32, ATTN_THREADS, attention_args)
 {
     SHARED_DYNAMIC(u8, shared);
-    attention(&a, shared, 96, 4, 1);
+    attention(&a, shared, 32);
+}
+
+KERNEL(attention_torn_64, ATTN_THREADS, attention_args)
+{
+    SHARED_DYNAMIC(u8, shared);
+    attention(&a, shared, 64);
+}
+
+KERNEL(attention_torn_256, ATTN_THREADS, attention_args)
+{
+    SHARED_DYNAMIC(u8, shared);
+    attention(&a, shared, 256);
 }
 
 #include "cuda/attention_plan.h"
@@ -236,7 +248,8 @@ static uint16_t *run(const world *w, step *s)
                               .cap = w->cap};
     launch(s->kernel ? s->kernel : l.kernel, s, l.grid, 1, l.threads, l.shared_bytes, &a);
     if (plan.num_parts)
-        launch("attention_merge", s, num_tokens, shape->heads, CUDA_ATTENTION_MERGE_THREADS, 0, &m);
+        launch("attention_merge", s, num_tokens, shape->heads,
+               cuda_attention_merge_threads(shape->head_dim), 0, &m);
     free(plan.units), free(plan.unit_tokens), free(plan.parts_at), free(plan.scratch);
     free(part_v), free(part_ms), free(q), free(slots);
     return out;
@@ -438,32 +451,158 @@ TEST(bits_are_of_a_query_and_its_context)
     }
 }
 
-/* Each barrier is needed: without it some order of the warps gives other numbers. */
+/* Each barrier is needed, where warps share a tile or where not: without it some order of the warps
+ * gives other numbers. */
 TEST(a_barrier_that_is_left_out_shows)
 {
-    world w = plain(8, 1, 96, 0);
-    world_create(&w, 1);
-    step s = {.num_reqs = 3,
-              .row = {0, 1, 2},
-              .prefix = {70, 130, 600},
-              .tokens = {9, 1, 1},
-              .max_parts = 40,
-              .grid = 1,
-              .kernel = "attention_torn"};
-    uint16_t *want = run(&w, &s);
-    CHECK(BARRIERS == 5);
-    for (left_out = 0; left_out < BARRIERS; left_out++) {
-        bool shows = false;
-        for (s.order = 0; s.order < 12 && !shows; s.order++) {
-            uint16_t *out = run(&w, &s);
-            shows = tokens_that_differ(&w, &s, out, &s, want) != 0;
-            free(out);
-        }
-        CHECKF(shows, "barrier %u\n", left_out);
+    static const struct {
+        const char *name;
+        uint32_t dim;
+    } kernels[] = {
+        {"attention_torn_32", 32}, {"attention_torn_64", 64}, {"attention_torn_256", 256}};
+    bool shows[BARRIERS] = {false};
+    CHECK(BARRIERS == 10);
+    for (size_t k = 0; k < RAD_COUNT(kernels); k++) {
+        world w = plain(8, 1, kernels[k].dim, 0);
+        world_create(&w, 1);
+        step s = {.num_reqs = 3,
+                  .row = {0, 1, 2},
+                  .prefix = {70, 130, 600},
+                  .tokens = {17, 3, 1},
+                  .max_parts = 40,
+                  .grid = 1,
+                  .kernel = kernels[k].name};
+        uint16_t *want = run(&w, &s);
+        for (left_out = 0; left_out < BARRIERS; left_out++)
+            for (s.order = 0; s.order < 12 && !shows[left_out]; s.order++) {
+                uint16_t *out = run(&w, &s);
+                shows[left_out] = tokens_that_differ(&w, &s, out, &s, want) != 0;
+                free(out);
+            }
+        left_out = ~0u;
+        free(want);
+        world_destroy(&w);
     }
-    left_out = ~0u;
-    free(want);
-    world_destroy(&w);
+    for (uint32_t i = 0; i < BARRIERS; i++)
+        CHECKF(shows[i], "barrier %u\n", i);
+}
+
+/* ---- plans alone ---- */
+enum { MOST_REQS = 24, MOST_NEW = 2000, MOST_PARTS = 4000 };
+typedef struct made_batch {
+    forward_batch batch;
+    uint32_t prefix[MOST_REQS], tokens[MOST_REQS], ends[MOST_REQS], start[MOST_REQS];
+    uint32_t members[MOST_REQS], row_of[MOST_NEW], positions[MOST_NEW];
+    rad_row rows[MOST_REQS];
+    forward_group groups[MOST_REQS];
+} made_batch;
+
+/* Requests of any length, some of which share prefixes: all of them one, and halves another. */
+static void make_batch(made_batch *b, uint64_t *seed)
+{
+    uint32_t n = 1 + (uint32_t)(test_random(seed) % MOST_REQS), at = 0, first_end = 0, num = 0;
+    bool decode = test_random(seed) % 2;
+    if (n > 2 && test_random(seed) % 2) first_end = (uint32_t)(test_random(seed) % 40) * 64;
+    uint32_t half = n / 2, second_end = first_end + (uint32_t)(test_random(seed) % 20) * 64;
+    for (uint32_t i = 0; i < n; i++) {
+        b->tokens[i] = decode ? 1 : 1 + (uint32_t)(test_random(seed) % (MOST_NEW / n));
+        b->prefix[i] = second_end + (uint32_t)(test_random(seed) % 3000);
+        b->ends[i] = b->prefix[i] + b->tokens[i];
+        b->start[i] = at;
+        b->rows[i] = (rad_row)(100 + i);
+        b->members[i] = i;
+        for (uint32_t t = 0; t < b->tokens[i]; t++, at++) {
+            b->row_of[at] = i;
+            b->positions[at] = b->prefix[i] + t;
+        }
+    }
+    if (first_end) b->groups[num++] = (forward_group){0, first_end, 0, n};
+    if (first_end < second_end && half > 1)
+        b->groups[num++] = (forward_group){first_end, second_end, 0, half};
+    b->batch = (forward_batch){.num_reqs = n,
+                               .num_tokens = at,
+                               .positions = b->positions,
+                               .req_pool_indices = b->rows,
+                               .seq_lens = b->ends,
+                               .extend_prefix_lens = b->prefix,
+                               .extend_seq_lens = b->tokens,
+                               .extend_start_loc = b->start,
+                               .num_groups = num,
+                               .groups = b->groups,
+                               .group_reqs = b->members};
+}
+
+/* Whether two requests have the same slots at [begin, end). */
+static bool same_slots(const made_batch *b, uint32_t x, uint32_t y, uint32_t begin, uint32_t end)
+{
+    bool same = x == y;
+    for (; !same && begin < end; begin++) {
+        bool here = false;
+        for (uint32_t i = 0; i < b->batch.num_groups; i++) {
+            const forward_group *g = &b->groups[i];
+            here |= begin >= g->begin && begin < g->end && x < g->count && y < g->count;
+        }
+        if (!here) return false;
+    }
+    return true;
+}
+
+/* Every token's every span has one unit with its slots, and nothing is planned that no token sees.
+ */
+TEST(plans_have_each_span_of_a_token_once)
+{
+    uint64_t seed = test_seed();
+    static made_batch b;
+    static uint8_t seen[MOST_NEW][64];
+    for (uint32_t round = 0; round < test_scale(150, 3000); round++) {
+        cuda_attention_shape shape = {8, 2, 64, round % 3 == 2 ? 700 : 0};
+        cuda_attention_launch l = cuda_attention_launch_of(&shape, round % 2 ? 132 : 8, 227 << 10);
+        make_batch(&b, &seed);
+        uint32_t tokens = b.batch.num_tokens, parts = round % 5 ? MOST_PARTS : round;
+        cuda_attention_plan plan = {
+            .units = malloc(sizeof(attention_unit) * cuda_attention_most_units(tokens, parts)),
+            .unit_tokens = malloc(4 * cuda_attention_most_unit_tokens(tokens)),
+            .parts_at = malloc(4 * tokens),
+            .scratch = malloc(cuda_attention_scratch_bytes(tokens, MOST_REQS, parts)),
+            .max_tokens = tokens,
+            .max_requests = MOST_REQS,
+            .max_parts = parts};
+        cuda_attention_plan_make(&plan, &b.batch, &shape, &l);
+        CHECK(plan.num_parts <= parts);
+        CHECK(plan.num_units <= cuda_attention_most_units(tokens, parts));
+        CHECK(plan.num_unit_tokens <= cuda_attention_most_unit_tokens(tokens));
+
+        memset(seen, 0, sizeof seen);
+        for (uint32_t i = 0; i < plan.num_units; i++) {
+            const attention_unit *u = &plan.units[i];
+            uint32_t least = UINT32_MAX, most = 0;
+            CHECK(u->count && u->count * 4 <= l.unit_rows && u->begin < u->end);
+            CHECK(u->first + u->count <= plan.num_unit_tokens);
+            for (uint32_t t = 0; t < u->count; t++) {
+                uint32_t token = plan.unit_tokens[u->first + t], last = b.positions[token];
+                uint32_t low = shape.window && last >= shape.window ? last - shape.window + 1 : 0;
+                least = RAD_MIN(least, low), most = RAD_MAX(most, last);
+                CHECK((plan.parts_at[token] == UINT32_MAX) == (u->direct != 0));
+                CHECK(u->direct || u->begin / ATTN_SPAN == (u->end - 1) / ATTN_SPAN);
+                CHECK(same_slots(&b, b.row_of[token], u->slot_row - 100, u->begin, u->end));
+                for (uint32_t span = low / ATTN_SPAN; span <= last / ATTN_SPAN; span++) {
+                    uint32_t begin = RAD_MAX(low, span * ATTN_SPAN);
+                    uint32_t end = RAD_MIN(last + 1, (span + 1) * ATTN_SPAN);
+                    if (u->end <= begin || u->begin >= end) continue;
+                    CHECK(u->begin <= begin && u->end >= end);
+                    seen[token][span]++;
+                }
+            }
+            CHECK(u->begin >= least && u->end <= most + 1);
+        }
+        for (uint32_t token = 0; token < tokens; token++) {
+            uint32_t last = b.positions[token];
+            uint32_t low = shape.window && last >= shape.window ? last - shape.window + 1 : 0;
+            for (uint32_t span = low / ATTN_SPAN; span <= last / ATTN_SPAN; span++)
+                CHECKF(seen[token][span] == 1, "seed %llu\n", (unsigned long long)seed);
+        }
+        free(plan.units), free(plan.unit_tokens), free(plan.parts_at), free(plan.scratch);
+    }
 }
 
 TEST_MAIN()

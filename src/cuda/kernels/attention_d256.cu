@@ -1,4 +1,4 @@
 /* attention_d256.cu - attention.h for heads of 256 numbers. */
 #include "cuda/kernels/attention.h"
 
-ATTENTION(256, 8, 2)
+ATTENTION(256)

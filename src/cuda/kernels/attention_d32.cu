@@ -1,4 +1,4 @@
 /* attention_d32.cu - attention.h for heads of 32 numbers. */
 #include "cuda/kernels/attention.h"
 
-ATTENTION(32, 4, 1)
+ATTENTION(32)

@@ -1,4 +1,4 @@
 /* attention_d96.cu - attention.h for heads of 96 numbers. */
 #include "cuda/kernels/attention.h"
 
-ATTENTION(96, 4, 1)
+ATTENTION(96)

@@ -129,8 +129,11 @@ typedef struct qkv_args {
 #ifndef ATTN_SPAN /* benchmarks have kernels of other spans */
 #define ATTN_SPAN 256
 #endif
-enum { ATTN_KEYS = 64, ATTN_THREADS = 256 };
-enum { ATTN_EXCHANGE_BYTES = 9728 }; /* of shared memory: maxima and weights between warps */
+enum { ATTN_KEYS = 64, ATTN_THREADS = 256, ATTN_FEW_ROWS = 16 };
+enum { /* of shared memory, for maxima and weights between warps */
+       ATTN_EXCHANGE_BYTES = 9728, /* attention_many.h, head_dim 256 alone */
+       ATTN_FEW_BYTES = 4864       /* attention_few.h */
+};
 typedef struct attention_unit {
     u32 first;    /* of `unit_tokens`: which query tokens, */
     u32 count;    /* so many */
@@ -156,7 +159,7 @@ typedef struct attention_args {
     u16 *out;                  /* [T][out_ld] bf16, heads * v_head_dim numbers */
     u32 heads, kv_heads, head_dim, v_head_dim, slots_ld, out_ld, window; /* window 0: all */
     float scale, cap;          /* > 0; cap 0: none, else cap * tanh(s / cap) */
-    u32 stages;                /* blocks of K and V in shared memory: 2 to 4 */
+    u32 stages;                /* attention_plan.h: of many rows, and of few << 8 */
 } attention_args;
 
 /* Merges parts of tokens [0, tokens) whose parts_at is not ~0 (those were direct). */
