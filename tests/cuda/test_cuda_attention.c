@@ -2,7 +2,7 @@
  * query and its context alone. */
 #include "../test.h"
 #include "base/base.h"
-#include "emulator.h"
+#include "cuda_rig.h"
 
 #include <math.h>
 
@@ -48,6 +48,7 @@ typedef struct world {
     uint32_t page;         /* slots that lie side by side */
     uint32_t shared[ROWS]; /* positions that a row has in common with row 0: the same slots */
     uint64_t seed;
+    cuda_rig *rig;
     uint32_t num_slots;
     int32_t *slots; /* [ROWS][LD] */
     uint16_t *k, *v;
@@ -82,8 +83,13 @@ static void world_create(world *w, uint64_t slots_seed)
     uint32_t dim = w->shape.head_dim, width = w->shape.kv_heads * dim;
     w->num_slots = (ROWS * LD + 16);
     w->slots = malloc(sizeof *w->slots * ROWS * LD);
-    w->k = malloc((size_t)w->num_slots * width * 2);
-    w->v = malloc((size_t)w->num_slots * width * 2);
+    w->k = rig_alloc(w->rig, (size_t)w->num_slots * width * 2);
+    w->v = rig_alloc(w->rig, (size_t)w->num_slots * width * 2);
+    if (w->sinks) {
+        float *sinks = rig_alloc(w->rig, sizeof(float) * w->shape.heads);
+        memcpy(sinks, w->sinks, sizeof(float) * w->shape.heads);
+        w->sinks = sinks;
+    }
     memset(w->k, 0xff, (size_t)w->num_slots * width * 2);
     memset(w->v, 0xff, (size_t)w->num_slots * width * 2);
     uint32_t pages = ROWS * LD / w->page, *order = malloc(sizeof *order * pages);
@@ -106,7 +112,8 @@ static void world_create(world *w, uint64_t slots_seed)
 
 static void world_destroy(world *w)
 {
-    free(w->slots), free(w->k), free(w->v);
+    free(w->slots);
+    rig_free(w->rig, 0);
 }
 
 /* A step: requests of rows with so many positions before their new tokens, and how it is run. */
@@ -137,19 +144,19 @@ static uint16_t *make_q(const world *w, uint32_t row, uint32_t position, uint16_
     return to;
 }
 
-static void launch(const char *name, const step *s, uint32_t grid_x, uint32_t grid_y,
-                   uint32_t threads, uint32_t shared_bytes, const void *args)
+/* Kernels of this file are emulated alone. */
+static void launch(const world *w, const char *name, const step *s, emulation e, size_t args_bytes)
 {
-    emulation e = {.kernel = name,
-                   .grid = {grid_x, grid_y, 1},
-                   .threads = threads,
-                   .shared_bytes = shared_bytes,
-                   .args = args,
-                   .order = s->order,
-                   .model = s->model};
+    e.kernel = s->kernel ? s->kernel : name;
+    e.order = s->order;
+    e.model = s->model;
+    if (!s->kernel || strcmp(name, "attention_merge") == 0) {
+        e.kernel = name;
+        rig_launch(w->rig, name, e, args_bytes);
+        return;
+    }
     const char *wrong = emulate(&e);
-    if (wrong) print_error("%s\n", wrong);
-    CHECK(!wrong);
+    CHECKF(!wrong, "%s\n", wrong);
 }
 
 /* [tokens][heads][head_dim] bf16, to be freed. */
@@ -157,8 +164,10 @@ static uint16_t *run(const world *w, step *s)
 {
     const cuda_attention_shape *shape = &w->shape;
     uint32_t width = shape->heads * shape->head_dim, kv = shape->kv_heads * shape->head_dim * 2;
-    uint32_t start[8], ends[8], num_tokens = 0, positions[LD];
+    uint32_t start[8], ends[8], num_tokens = 0, *positions;
     rad_row rows[8];
+    const uint32_t keep = w->rig->num_buffers;
+    positions = rig_alloc(w->rig, 4 * LD);
     for (uint32_t i = 0; i < s->num_reqs; i++) {
         start[i] = num_tokens;
         rows[i] = (rad_row)s->row[i];
@@ -166,7 +175,7 @@ static uint16_t *run(const world *w, step *s)
         for (uint32_t t = 0; t < s->tokens[i]; t++)
             positions[num_tokens++] = s->prefix[i] + t;
     }
-    uint16_t *q = malloc(num_tokens * width * 2), *at = q;
+    uint16_t *q = rig_alloc(w->rig, num_tokens * width * 2), *at = q;
     for (uint32_t i = 0; i < s->num_reqs; i++)
         for (uint32_t t = 0; t < s->tokens[i]; t++)
             at = make_q(w, s->row[i], s->prefix[i] + t, at);
@@ -186,9 +195,10 @@ static uint16_t *run(const world *w, step *s)
     CHECK(l.kernel);
     uint32_t parts = s->max_parts;
     cuda_attention_plan plan = {
-        .units = malloc(sizeof(attention_unit) * cuda_attention_most_units(num_tokens, parts)),
-        .unit_tokens = malloc(4 * cuda_attention_most_unit_tokens(num_tokens)),
-        .parts_at = malloc(4 * num_tokens),
+        .units = rig_alloc(w->rig,
+                           sizeof(attention_unit) * cuda_attention_most_units(num_tokens, parts)),
+        .unit_tokens = rig_alloc(w->rig, 4 * cuda_attention_most_unit_tokens(num_tokens)),
+        .parts_at = rig_alloc(w->rig, 4 * num_tokens),
         .scratch = malloc(cuda_attention_scratch_bytes(num_tokens, s->num_reqs, parts)),
         .max_tokens = num_tokens,
         .max_requests = s->num_reqs,
@@ -198,16 +208,18 @@ static uint16_t *run(const world *w, step *s)
     s->num_parts = plan.num_parts;
 
     /* What no token of a row sees has slots of NaN. */
-    int32_t *slots = malloc(sizeof *slots * ROWS * LD);
+    int32_t *slots = rig_alloc(w->rig, sizeof *slots * ROWS * LD);
     memset(slots, 0, sizeof *slots * ROWS * LD);
     for (uint32_t i = 0; i < s->num_reqs; i++)
         for (uint32_t p = first_seen(w, s->prefix[i]); p < ends[i]; p++)
             slots[s->row[i] * LD + p] = w->slots[s->row[i] * LD + p];
 
-    uint16_t *out = malloc(num_tokens * width * 2);
+    uint32_t *num_units = rig_alloc(w->rig, 4);
+    *num_units = plan.num_units;
+    uint16_t *out = rig_alloc(w->rig, num_tokens * width * 2);
     memset(out, 0xff, num_tokens * width * 2);
-    float *part_v = malloc(cuda_attention_part_v_bytes(shape, plan.num_parts) + 8);
-    float *part_ms = malloc(cuda_attention_part_ms_bytes(shape, plan.num_parts) + 8);
+    float *part_v = rig_alloc(w->rig, cuda_attention_part_v_bytes(shape, plan.num_parts) + 8);
+    float *part_ms = rig_alloc(w->rig, cuda_attention_part_ms_bytes(shape, plan.num_parts) + 8);
     attention_args a = {.q = q,
                         .k = (const u8 *)w->k,
                         .v = (const u8 *)w->v,
@@ -215,7 +227,7 @@ static uint16_t *run(const world *w, step *s)
                         .v_stride = kv,
                         .slots = slots,
                         .units = plan.units,
-                        .num_units = &plan.num_units,
+                        .num_units = num_units,
                         .unit_tokens = plan.unit_tokens,
                         .positions = positions,
                         .parts_at = plan.parts_at,
@@ -246,13 +258,23 @@ static uint16_t *run(const world *w, step *s)
                               .window = shape->window,
                               .scale = w->scale,
                               .cap = w->cap};
-    launch(s->kernel ? s->kernel : l.kernel, s, l.grid, 1, l.threads, l.shared_bytes, &a);
+    launch(w, l.kernel, s,
+           (emulation){.grid = {l.grid, 1, 1},
+                       .threads = l.threads,
+                       .shared_bytes = l.shared_bytes,
+                       .args = &a},
+           sizeof a);
     if (plan.num_parts)
-        launch("attention_merge", s, num_tokens, shape->heads,
-               cuda_attention_merge_threads(shape->head_dim), 0, &m);
-    free(plan.units), free(plan.unit_tokens), free(plan.parts_at), free(plan.scratch);
-    free(part_v), free(part_ms), free(q), free(slots);
-    return out;
+        launch(w, "attention_merge", s,
+               (emulation){.grid = {num_tokens, shape->heads, 1},
+                           .threads = cuda_attention_merge_threads(shape->head_dim),
+                           .args = &m},
+               sizeof m);
+    uint16_t *left = malloc(num_tokens * width * 2);
+    memcpy(left, out, num_tokens * width * 2);
+    free(plan.scratch);
+    rig_free(w->rig, keep);
+    return left;
 }
 
 /* One head of a query, in double. */
@@ -321,6 +343,7 @@ static world plain(uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t win
 
 TEST(numbers_are_those_of_attention)
 {
+    cuda_rig rig = rig_open();
     static const float sinks[8] = {0.5f, -3, 9, 0, 1, 2, 3, 4};
     static const struct {
         uint32_t heads, kv_heads, dim, window, sinks;
@@ -332,6 +355,7 @@ TEST(numbers_are_those_of_attention)
         world w = plain(cases[i].heads, cases[i].kv_heads, cases[i].dim, cases[i].window);
         w.cap = cases[i].cap;
         w.sinks = cases[i].sinks ? sinks : NULL;
+        w.rig = &rig;
         world_create(&w, 1);
         for (uint32_t parts = 0; parts <= 100; parts += 100) {
             step s = {.num_reqs = 3,
@@ -347,6 +371,7 @@ TEST(numbers_are_those_of_attention)
         }
         world_destroy(&w);
     }
+    rig_close(&rig);
 }
 
 /* A token's numbers in a step's, or NULL. */
@@ -383,6 +408,7 @@ static uint32_t tokens_that_differ(const world *w, const step *a, const uint16_t
  * stages, schedules and slots. */
 TEST(bits_are_of_a_query_and_its_context)
 {
+    cuda_rig rig = rig_open();
     static const float sinks[4] = {0.5f, -3, 9, 0};
     for (uint32_t variant = 0; variant < test_scale(3, 12); variant++) {
         world w = plain(4, variant % 3 == 2 ? 1 : 2, variant % 4 == 3 ? 96 : 32,
@@ -390,6 +416,7 @@ TEST(bits_are_of_a_query_and_its_context)
         w.cap = variant == 1 ? 4 : 0;
         w.sinks = variant == 1 ? sinks : NULL;
         w.seed = variant;
+        w.rig = &rig;
         world_create(&w, 1);
         tensor_core_model model = variant == 2 ? TENSOR_CORE_SM80 : TENSOR_CORE_SM90;
         step prompt = {.num_reqs = 2,
@@ -449,12 +476,14 @@ TEST(bits_are_of_a_query_and_its_context)
         world_destroy(&w);
         world_destroy(&other);
     }
+    rig_close(&rig);
 }
 
 /* Each barrier is needed, where warps share a tile or where not: without it some order of the warps
  * gives other numbers. */
 TEST(a_barrier_that_is_left_out_shows)
 {
+    cuda_rig rig = {0};
     static const struct {
         const char *name;
         uint32_t dim;
@@ -464,6 +493,7 @@ TEST(a_barrier_that_is_left_out_shows)
     CHECK(BARRIERS == 10);
     for (size_t k = 0; k < RAD_COUNT(kernels); k++) {
         world w = plain(8, 1, kernels[k].dim, 0);
+        w.rig = &rig;
         world_create(&w, 1);
         step s = {.num_reqs = 3,
                   .row = {0, 1, 2},
