@@ -9,7 +9,7 @@
  * Bytes are those of positions that are seen, each counted once where a group shares it; they stand
  * beside what this GPU reads at most. Slots are pages of `page` neighbours, anywhere in the pool.
  *
- * --stages N: as attention_args has them, no more than fit.
+ * --stages N: stages and granules << 8, as attention_args has them, no more than fit.
  * --span N: kernels of DIR were made with -DATTN_SPAN=N, an order of sums other than the one that
  * P1 fixes; the fastest one of a case shows what the promise costs. --check compares the bits of
  * plans with and without parts and groups. */
@@ -150,7 +150,7 @@ static void run_open(bench *b, attention_run *r, const attention_case *c, uint32
     }
     r->l.span = b->span;
     if (b->stages) {
-        r->l.stages = b->stages;
+        r->l.stages = (r->l.stages & 0xffff0000) | b->stages;
     }
     r->attention = kernel_of(b, r->l.kernel);
     r->merge = kernel_of(b, "attention_merge");

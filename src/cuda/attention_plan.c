@@ -72,7 +72,7 @@ cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape
         granules--;
     uint32_t few = ATTN_FEW_BYTES + 16 * row + granules * granule;
 
-    launch.stages = stages | granules << 8;
+    launch.stages = stages | granules << 8 | rows << 16;
     launch.shared_bytes = RAD_MAX(many, few);
     launch.unit_rows = rows;
     if (launch.shared_bytes > shared_bytes || group > rows) launch.kernel = NULL;

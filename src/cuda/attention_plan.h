@@ -29,7 +29,7 @@ typedef struct cuda_attention_launch {
     const char
         *kernel; /* NULL: no kernel for this head_dim, or one that needs more than there is */
     uint32_t grid, threads, shared_bytes;
-    uint32_t stages; /* attention_args has it: 2 to 4 of attention_many, 2 to 6 of attention_few */
+    uint32_t stages;    /* attention_args has it, and says what it holds */
     uint32_t unit_rows; /* query rows of a unit at most: tokens times heads a KV head */
     uint32_t span;      /* ATTN_SPAN; only benchmarks know kernels of others */
 } cuda_attention_launch;

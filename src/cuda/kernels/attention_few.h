@@ -201,7 +201,7 @@ INLINE u32 few_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 round
     m.weights = (u16 *)(m.maxima + 16 * WARPS);
     m.q = (u8 *)(m.weights + 16 * WEIGHTS_PITCH);
     m.ring = m.q + 16 * dim * 2;
-    m.granules = a->stages >> 8;
+    m.granules = a->stages >> 8 & 255;
     m.now = 0;
     few_begin(a, &l, pieces, round);
     for (u32 i = 0; i + 1 < m.granules; i++)

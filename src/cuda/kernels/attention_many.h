@@ -66,8 +66,8 @@ INLINE void many_next(const attention_args *a, many_loader *l, u8 *stage, u32 di
 typedef struct many_room {
     float *maxima; /* [WARPS][16], where warps share a tile */
     u16 *weights;  /* [WARPS / 2][16][SHARED_PITCH], likewise */
-    u8 *stages;    /* [stages][K, V][64][dim] */
     u8 *q;         /* [rows][dim] */
+    u8 *stages;    /* [stages][K, V][64][dim] */
     u32 now;       /* the stage that is computed with */
 } many_room;
 
@@ -175,8 +175,9 @@ INLINE u32 many_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 roun
     u32 stages = a->stages & 255;
     m.maxima = (float *)shared;
     m.weights = (u16 *)(m.maxima + WARPS * 16);
-    m.stages = shared + (share > 1 ? ATTN_EXCHANGE_BYTES : 0);
-    m.q = m.stages + stages * KEYS * dim * 4;
+    /* Tiles without rows read on behind Q where they share a barrier: something, for nobody. */
+    m.q = shared + (share > 1 ? ATTN_EXCHANGE_BYTES : 0);
+    m.stages = m.q + (a->stages >> 16) * dim * 2;
     m.now = 0;
     many_begin(a, &l, pieces, round);
     for (u32 i = 0; i + 1 < stages; i++)

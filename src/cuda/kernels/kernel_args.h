@@ -159,7 +159,8 @@ typedef struct attention_args {
     u16 *out;                  /* [T][out_ld] bf16, heads * v_head_dim numbers */
     u32 heads, kv_heads, head_dim, v_head_dim, slots_ld, out_ld, window; /* window 0: all */
     float scale, cap;          /* > 0; cap 0: none, else cap * tanh(s / cap) */
-    u32 stages;                /* attention_plan.h: of many rows, and of few << 8 */
+    u32 stages;                /* in shared memory: stages of attention_many.h, granules of
+                                * attention_few.h << 8, rows of Q << 16 */
 } attention_args;
 
 /* Merges parts of tokens [0, tokens) whose parts_at is not ~0 (those were direct). */
