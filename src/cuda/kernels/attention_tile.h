@@ -120,7 +120,7 @@ INLINE void copy_rows(u8 *to, u32 constant, u32 row, u32 keys, const u8 *pool, u
     pool += (u64)head * dim * 2 + chunk * 16;
     EACH(i, 16, div_up(keys, rows)) {
         i32 s = (i32)shuffle_u32((u32)slot, i * rows + first);
-        u64 at = s >= 0 ? (u64)s * stride : 0;
+        u64 at = (u64)(u32)(s < 0 ? 0 : s) * (u32)stride;
         if (chunk < dim / 8 && i * rows + first < keys)
             copy16_async_if_at(to + chunk_at(dim, row + i * rows + first, chunk), constant,
                                pool + at, s >= 0);

@@ -146,7 +146,7 @@ typedef struct attention_unit {
 typedef struct attention_args {
     const u16 *q;              /* [T][heads][head_dim] bf16 */
     const u8 *k, *v;           /* the layer's pool; slot s at s * stride bytes */
-    u64 k_stride, v_stride;    /* multiples of 16, as k and v are */
+    u64 k_stride, v_stride;    /* multiples of 16, as k and v are, and below 4 GB */
     const i32 *slots;          /* [rows][slots_ld] of positions */
     const attention_unit *units;
     const u32 *num_units;      /* one number: graphs are replayed with other counts */

@@ -120,7 +120,9 @@ INLINE u32 shuffle_u32(u32 v, u32 lane)
     asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(lane));
     return r;
 }
-INLINE u32 ballot(int predicate) /* a bit per lane */
+/* A bit per lane. nvcc has a function of this name, which takes a bool. */
+#define ballot(predicate) ballot_of((predicate) ? 1 : 0)
+INLINE u32 ballot_of(int predicate)
 {
     u32 r;
     asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}"
