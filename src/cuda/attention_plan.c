@@ -1,12 +1,12 @@
 /* attention_plan.c - cuts a step's attention into units.
  *
  * Every request is either direct, in tiles of tokens that go through all of their positions, or it
- * leaves parts, a unit for each span. Direct units write and read nothing between; but a GPU whose
- * multiprocessors wait for a few long ones is idle. So the time of the step is estimated for some
- * bounds on the length of what is direct, and the best is taken: by figures of an H100, in which a
- * block of 64 positions takes some 1.6 us with few rows and 2.6 with many, and beginning and
- * ending a unit about 1 us and 4. A request is also direct when it has one span alone or parts have
- * no room, and never when a group reads spans for it.
+ * leaves parts, in units of one or more spans. Direct units write and read nothing between; but a
+ * GPU whose multiprocessors wait for a few long ones is idle. So the time of the step is estimated
+ * for some bounds on the length of what is direct and for some lengths of the other units, and the
+ * best is taken: by figures of an H100, in which a block of 64 positions takes some 1.6 us with few
+ * rows and 2.6 with many, and beginning and ending a unit about 1 us and 4. A request is also direct
+ * when it has one span alone or parts have no room, and never when a group reads spans for it.
  *
  * Units of parts are made in ascending order of a request's spans: `next` is the first span that
  * has none yet. A group takes all of its members up to its first span, then its own spans once
@@ -22,22 +22,31 @@
 #include <string.h>
 
 enum { NO_PARTS = UINT32_MAX, GROUP_LISTS = 4 /* lists of groups: so many times max_tokens */ };
-enum { SIZES = 320, SORT_KEYS = 2 * SIZES };
+enum { SIZES = 320, SORT_KEYS = 2 * SIZES, MOST_GRID = 512, MOST_CHUNK = 32 };
 
 typedef struct request {
     uint32_t row, first_token, num_tokens, prefix, end;
     uint32_t unit_tokens; /* where its list begins */
     uint32_t next;        /* span */
     uint32_t longest;     /* blocks of 64 that its longest tile sees */
-    uint32_t direct, grouped;
+    uint32_t direct;
+    uint32_t grouped; /* blocks that groups read for it */
 } request;
+
+/* Units of a step by size: [few][size_of(blocks)]. */
+typedef struct sizes {
+    uint32_t of[2][SIZES];
+    uint32_t most; /* the largest that there is */
+} sizes;
 
 typedef struct planner {
     cuda_attention_plan *plan;
     const forward_batch *batch;
     const cuda_attention_shape *shape;
     uint32_t unit_tokens; /* of a unit at most */
-    uint32_t span;
+    uint32_t group, span, grid;
+    sizes of_groups; /* their tiles */
+    uint32_t chunk;  /* spans of a unit that leaves parts */
     request *requests;
     attention_unit *units; /* before they are sorted */
     uint32_t num_units;
@@ -129,12 +138,13 @@ static void add_spans(planner *p, uint32_t row, uint32_t first, uint32_t count, 
                       uint32_t end, uint32_t low, uint32_t high)
 {
     for (uint32_t i = 0; i < count; i += p->unit_tokens)
-        for (uint32_t span = begin; span < end; span++)
-            add_unit(p, (attention_unit){.first = first + i,
-                                         .count = RAD_MIN(count - i, p->unit_tokens),
-                                         .slot_row = row,
-                                         .begin = RAD_MAX(low, span * p->span),
-                                         .end = RAD_MIN(high, (span + 1) * p->span)});
+        for (uint32_t span = begin; span < end; span += p->chunk)
+            add_unit(
+                p, (attention_unit){.first = first + i,
+                                    .count = RAD_MIN(count - i, p->unit_tokens),
+                                    .slot_row = row,
+                                    .begin = RAD_MAX(low, span * p->span),
+                                    .end = RAD_MIN(high, RAD_MIN(end, span + p->chunk) * p->span)});
 }
 
 /* The request's own spans up to `end`. A tile of its tokens sees other positions than the next. */
@@ -223,11 +233,11 @@ static uint32_t tile_blocks(const planner *p, const request *r, uint32_t first)
 static uint32_t tile_is_few(const planner *p, const request *r, uint32_t first)
 {
     uint32_t count = RAD_MIN(r->num_tokens - first, p->unit_tokens);
-    return count * (p->shape->heads / p->shape->kv_heads) <= ATTN_FEW_ROWS;
+    return count * p->group <= ATTN_FEW_ROWS;
 }
 
 /* Estimates, in quarters of the time of a block of 64 positions with few rows. */
-enum { MERGE_TIME = 12, MOST_GRID = 512 };
+enum { MERGE_TIME = 12 };
 static uint64_t unit_time(uint64_t blocks, uint32_t few)
 {
     return few ? blocks * 4 + 3 : blocks * 7 + 10;
@@ -239,62 +249,102 @@ static bool is_direct(const planner *p, const request *r, uint64_t bound)
     return low / p->span == (r->end - 1) / p->span || (!r->grouped && r->longest <= bound);
 }
 
-/* Of a step whose requests are direct when no tile of theirs is longer than `bound`: what the last
- * multiprocessor takes for direct units, dealt out as the kernel does, and its share of the rest.
- */
-static uint64_t time_of(const planner *p, uint32_t grid, uint64_t bound)
+static void count_size(sizes *s, uint32_t few, uint32_t blocks)
 {
-    uint32_t units[2][SIZES] = {{0}}, kv_heads = p->shape->kv_heads, at = 0;
-    uint64_t load[MOST_GRID] = {0}, parts = 0, longest = 0;
-    grid = RAD_MIN(grid, MOST_GRID);
-    for (uint32_t i = 0; i < p->batch->num_reqs; i++) {
-        const request *r = &p->requests[i];
-        bool direct = is_direct(p, r, bound);
-        for (uint32_t t = 0; t < r->num_tokens; t += p->unit_tokens) {
-            uint32_t blocks = tile_blocks(p, r, t), few = tile_is_few(p, r, t);
-            uint32_t in_span = p->span / ATTN_KEYS;
-            if (direct)
-                units[few][size_of(blocks)]++;
-            else
-                parts += unit_time(in_span, few) * ((blocks + in_span - 1) / in_span);
-        }
-    }
-    for (uint32_t few = 0; few < 2; few++)
-        for (uint32_t size = SIZES; size-- > 0;)
-            for (uint32_t n = units[few][size] * kv_heads; n > 0; n--, at++) {
-                uint32_t round = at / grid, place = at % grid;
-                uint64_t blocks = size < 64 ? size : 64 + (size - 64) * 16;
-                load[round & 1 ? grid - 1 - place : place] += unit_time(blocks, few);
-            }
-    for (uint32_t i = 0; i < grid; i++)
-        longest = RAD_MAX(longest, load[i]);
-    return longest + (parts ? parts * kv_heads / grid + MERGE_TIME : 0);
+    uint32_t size = size_of(blocks);
+    s->of[few][size]++;
+    s->most = RAD_MAX(s->most, size);
 }
 
-static uint64_t best_bound(const planner *p, uint32_t grid)
+static uint64_t blocks_of_size(uint32_t size)
 {
-    uint64_t share = 0, best = 0, least = UINT64_MAX;
+    return size < 64 ? size : 64 + (size - 64) * 16;
+}
+
+/* What the last multiprocessor takes for these units, dealt out as the kernel does. */
+static uint64_t direct_time(const planner *p, const sizes *units)
+{
+    uint64_t load[MOST_GRID], longest = 0;
+    uint32_t at = 0;
+    memset(load, 0, p->grid * sizeof *load);
+    for (uint32_t few = 0; few < 2; few++)
+        for (uint32_t size = units->most + 1; size-- > 0;)
+            for (uint32_t n = units->of[few][size] * p->shape->kv_heads; n > 0; n--, at++) {
+                uint32_t round = at / p->grid, place = at % p->grid;
+                load[round & 1 ? p->grid - 1 - place : place] +=
+                    unit_time(blocks_of_size(size), few);
+            }
+    for (uint32_t i = 0; i < p->grid; i++)
+        longest = RAD_MAX(longest, load[i]);
+    return longest;
+}
+
+/* The same of what leaves parts, in units of `chunk` spans. */
+static uint64_t parts_time(const planner *p, const sizes *tiles, uint32_t chunk)
+{
+    uint64_t in_unit = (uint64_t)chunk * p->span / ATTN_KEYS, all = 0, units = 0, longest = 0;
+    for (uint32_t few = 0; few < 2; few++)
+        for (uint32_t size = 0; size <= tiles->most; size++) {
+            uint64_t blocks = blocks_of_size(size), n = tiles->of[few][size];
+            uint64_t cut = (blocks + in_unit - 1) / in_unit;
+            if (!n || !blocks) continue;
+            units += n * cut;
+            all += n * (unit_time(blocks, few) + (cut - 1) * unit_time(0, few));
+            longest = RAD_MAX(longest, unit_time(RAD_MIN(blocks, in_unit), few));
+        }
+    if (!units) return 0;
+    uint64_t even = all * p->shape->kv_heads / p->grid + longest;
+    uint64_t rounds = (units * p->shape->kv_heads + p->grid - 1) / p->grid;
+    return RAD_MIN(even, rounds * longest) + MERGE_TIME;
+}
+
+/* Requests are direct when no tile of theirs is longer than *bound; units of parts are of `chunk`
+ * spans. */
+static void find_best(planner *p, uint64_t *bound)
+{
+    uint64_t share = 0, least = UINT64_MAX;
+    uint32_t tile = p->unit_tokens;
     for (uint32_t i = 0; i < p->batch->num_reqs; i++)
-        for (uint32_t t = 0; t < p->requests[i].num_tokens; t += p->unit_tokens)
+        for (uint32_t t = 0; t < p->requests[i].num_tokens; t += tile)
             share += tile_blocks(p, &p->requests[i], t);
-    share = share * p->shape->kv_heads / grid;
+    share = share * p->shape->kv_heads / p->grid;
     const uint64_t bounds[] = {UINT32_MAX, share * 2, share, share / 2, share / 4, 0};
     for (size_t i = 0; i < RAD_COUNT(bounds); i++) {
-        uint64_t time = time_of(p, grid, bounds[i]);
-        if (time < least) least = time, best = bounds[i];
+        sizes direct = {0}, parts = p->of_groups;
+        for (uint32_t j = 0; j < p->batch->num_reqs; j++) {
+            const request *r = &p->requests[j];
+            sizes *to = is_direct(p, r, bounds[i]) ? &direct : &parts;
+            for (uint32_t t = 0; t < r->num_tokens; t += tile) {
+                uint32_t blocks = tile_blocks(p, r, t);
+                blocks -= RAD_MIN(blocks, r->grouped);
+                count_size(to, tile_is_few(p, r, t), blocks);
+            }
+        }
+        uint64_t time = direct_time(p, &direct);
+        for (uint32_t chunk = 1; chunk <= MOST_CHUNK; chunk *= 2) {
+            uint64_t both = time + parts_time(p, &parts, chunk);
+            if (both < least) least = both, *bound = bounds[i], p->chunk = chunk;
+        }
     }
-    return best;
 }
 
-/* Members whose tokens make one tile, of a group that has a whole span. */
+/* Members whose tokens make one tile, of groups that have whole spans, and tiles of the groups. */
 static void find_grouped(planner *p)
 {
     for (uint32_t i = 0; i < p->batch->num_groups; i++) {
         const forward_group *g = &p->batch->groups[i];
-        if ((g->begin + p->span - 1) / p->span >= g->end / p->span) continue;
+        uint32_t begin = (g->begin + p->span - 1) / p->span, end = g->end / p->span, tokens = 0;
+        if (begin >= end) continue;
+        uint32_t blocks = (end - begin) * (p->span / ATTN_KEYS);
         for (uint32_t m = 0; m < g->count; m++) {
             request *r = &p->requests[p->batch->group_reqs[g->first + m]];
-            r->grouped |= r->num_tokens <= p->unit_tokens;
+            if (r->num_tokens > p->unit_tokens) continue;
+            r->grouped += blocks;
+            tokens += r->num_tokens;
+        }
+        for (uint32_t t = 0; t < tokens; t += p->unit_tokens) {
+            uint32_t rows = RAD_MIN(tokens - t, p->unit_tokens) * p->group;
+            count_size(&p->of_groups, rows <= ATTN_FEW_ROWS, blocks);
         }
     }
 }
@@ -319,7 +369,7 @@ static void choose(planner *p, request *r, uint64_t bound)
 static uint32_t sort_key(const planner *p, const attention_unit *unit)
 {
     uint32_t size = size_of(blocks_of(unit->begin, unit->end));
-    uint32_t few = unit->count * (p->shape->heads / p->shape->kv_heads) <= ATTN_FEW_ROWS;
+    uint32_t few = unit->count * p->group <= ATTN_FEW_ROWS;
     return few * SIZES + SIZES - 1 - size;
 }
 
@@ -343,8 +393,10 @@ void cuda_attention_plan_make(cuda_attention_plan *plan, const forward_batch *ba
     planner p = {.plan = plan,
                  .batch = batch,
                  .shape = shape,
+                 .group = shape->heads / shape->kv_heads,
                  .unit_tokens = launch->unit_rows / (shape->heads / shape->kv_heads),
                  .span = launch->span,
+                 .grid = RAD_MIN(launch->grid, MOST_GRID),
                  .requests = plan->scratch};
     RAD_ASSERT(batch->num_tokens <= plan->max_tokens && batch->num_reqs <= plan->max_requests);
     p.units = (attention_unit *)(p.requests + plan->max_requests);
@@ -364,7 +416,8 @@ void cuda_attention_plan_make(cuda_attention_plan *plan, const forward_batch *ba
             r->longest = RAD_MAX(r->longest, tile_blocks(&p, r, t));
     }
     find_grouped(&p);
-    uint64_t bound = best_bound(&p, launch->grid);
+    uint64_t bound = 0;
+    find_best(&p, &bound);
     for (uint32_t i = 0; i < batch->num_reqs; i++)
         choose(&p, &p.requests[i], bound);
     for (uint32_t i = 0; i < batch->num_groups; i++)

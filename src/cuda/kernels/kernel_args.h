@@ -120,8 +120,8 @@ typedef struct qkv_args {
  *
  * A unit is a number of query rows (a token times the `group` heads that share a KV head) and the
  * positions [begin, end) of one row of slots, of which each is seen by one of its tokens at least.
- * Units of few tokens are one span each and leave (max, sum, V) in parts, which attention_merge
- * merges; `direct` units go through all spans of their tokens themselves and write the result.
+ * A unit leaves (max, sum, V) of each of its spans in parts, which attention_merge merges; `direct`
+ * units go through all spans of their tokens, merge them as they go and write the result.
  *
  * A span is as short as that a single request behind 2,048 positions has 64 pieces of work (8 KV
  * heads), and as long as that its part is small beside its K and V: head_dim 128, 4 heads a group
