@@ -502,6 +502,7 @@ TEST(a_barrier_that_is_left_out_shows)
         {"attention_torn_32", 32}, {"attention_torn_64", 64}, {"attention_torn_256", 256}};
     bool shows[BARRIERS] = {false};
     CHECK(BARRIERS == 10);
+    if (getenv("RADISH_TEST_GPU")) return; /* emulated alone: a driver has nothing to add */
     for (size_t k = 0; k < RAD_COUNT(kernels); k++) {
         world w = plain(8, 1, kernels[k].dim, 0);
         w.rig = &rig;
@@ -593,6 +594,7 @@ static bool same_slots(const made_batch *b, uint32_t x, uint32_t y, uint32_t beg
 TEST(plans_have_each_span_of_a_token_once)
 {
     uint64_t seed = test_seed();
+    if (getenv("RADISH_TEST_GPU")) return;
     static made_batch b;
     static uint8_t seen[MOST_NEW][64];
     for (uint32_t round = 0; round < test_scale(150, 3000); round++) {
