@@ -43,6 +43,18 @@ INLINE u32 cuda_splits(u32 n, u32 k)
     return splits;
 }
 
+/* slots.cu: slots[p.to + i] = values[p.from + i], i < p.count, for each patch p. Grid (patches),
+ * PATCH_SLOTS_THREADS. */
+enum { PATCH_SLOTS_THREADS = 128 };
+typedef struct slot_patch {
+    u32 to, from, count, pad;
+} slot_patch;
+typedef struct patch_slots_args {
+    const slot_patch *patches;
+    const i32 *values;
+    i32 *slots;
+} patch_slots_args;
+
 /* embed.cu: x[t] = scale * table[ids[t]]. Grid (tokens), EMBED_THREADS. */
 enum { EMBED_THREADS = 128 };
 typedef struct embed_args {
