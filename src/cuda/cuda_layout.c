@@ -1,0 +1,191 @@
+/* cuda_layout.c - see cuda_layout.h.
+ *
+ * One walk over the table of tensors serves all: the first visitor gives each matrix and vector its
+ * place, later ones fill it. */
+#include "cuda/cuda_layout.h"
+
+#include "cuda/gemm_many_plan.h"
+#include "model/weights.h"
+
+#include <stdio.h>
+
+/* Fields of layer_weights that the GPU has, and where. */
+typedef struct place {
+    size_t field; /* of layer_weights */
+    size_t to;    /* of cuda_layer */
+    bool matrix;
+} place;
+
+#define MATRIX(name)                                                                               \
+    {                                                                                              \
+        offsetof(layer_weights, name), offsetof(cuda_layer, name), true                            \
+    }
+#define VECTOR(name)                                                                               \
+    {                                                                                              \
+        offsetof(layer_weights, name), offsetof(cuda_layer, name), false                           \
+    }
+static const place places[] = {
+    MATRIX(qkv),       MATRIX(attn_output), MATRIX(gate_up),     MATRIX(ffn_down),
+    VECTOR(attn_norm), VECTOR(ffn_norm),    VECTOR(q_norm),      VECTOR(k_norm),
+    VECTOR(qkv_bias),  VECTOR(sinks),       VECTOR(output_bias),
+};
+
+static const place *place_of(const tensor_def *def)
+{
+    for (size_t i = 0; i < RAD_COUNT(places); i++)
+        if (places[i].field == def->field) return &places[i];
+    return NULL;
+}
+
+/* What a layer has of the field whose rows of the table are [first, end); no parts: nothing. */
+static rad_status layer_field(const model_config *c, cuda_layout *layout, uint32_t layer,
+                              tensor_when set, uint32_t first, uint32_t end, cuda_field *out,
+                              rad_error *err)
+{
+    const layer_config *l = &c->layers[layer];
+    *out = (cuda_field){.cols = 1, .scale = 1};
+    for (uint32_t r = first; r < end; r++) {
+        const tensor_def *def = &tensor_defs[r];
+        if (!(set & def->when)) continue;
+        const place *to = place_of(def);
+        const tensor_name name = tensor_name_of(layer, def);
+        if (!to || to->matrix != (def->form == TENSOR_MATRIX) || out->num_parts == CUDA_MOST_PARTS)
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "cuda: there is no kernel for tensor %s; --device cpu runs this model",
+                            name.text);
+        const uint32_t rows = tensor_size_of(c, l, to->matrix ? def->rows : def->cols);
+        out->parts[out->num_parts++] = (cuda_part){name, rows};
+        out->rows += rows;
+        if (to->matrix) out->cols = tensor_size_of(c, l, def->cols);
+        void *at = (char *)&layout->layers[layer] + to->to;
+        out->gate_up = to->to == offsetof(cuda_layer, gate_up);
+        if (to->matrix)
+            out->matrix = at;
+        else
+            out->vector = at;
+    }
+    return RAD_OK;
+}
+
+static rad_status visit_one(const char *name, cuda_matrix *matrix, uint64_t *vector, uint32_t rows,
+                            uint32_t cols, float scale, cuda_visit *visit, void *user,
+                            rad_error *err)
+{
+    cuda_field field = {.matrix = matrix,
+                        .vector = vector,
+                        .num_parts = 1,
+                        .rows = rows,
+                        .cols = cols,
+                        .scale = scale};
+    field.parts[0].rows = rows;
+    snprintf(field.parts[0].name.text, sizeof field.parts[0].name.text, "%s", name);
+    return visit(user, &field, err);
+}
+
+rad_status cuda_layout_visit(const model_config *c, cuda_layout *layout, cuda_visit *visit,
+                             void *user, rad_error *err)
+{
+    rad_status status = visit_one(c->tied ? "token_embd.weight" : "output.weight", &layout->output,
+                                  NULL, c->vocab_size, c->dim, 1, visit, user, err);
+    if (status == RAD_OK && !c->tied)
+        status = visit_one("token_embd.weight", &layout->token_embd, NULL, c->vocab_size, c->dim, 1,
+                           visit, user, err);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const tensor_when set = tensors_of_layer(c, &c->layers[i]);
+        for (uint32_t first = 0, end; first < num_tensor_defs && status == RAD_OK; first = end) {
+            cuda_field field;
+            end = tensor_field_end(first);
+            status = layer_field(c, layout, i, set, first, end, &field, err);
+            if (status == RAD_OK && field.num_parts) status = visit(user, &field, err);
+        }
+    }
+    if (status != RAD_OK) return status;
+    /* Logits are divided by logit_scale: so is what they are products of. */
+    return visit_one(tensor_last_norm(c), NULL, &layout->output_norm, c->dim, 1, 1 / c->logit_scale,
+                     visit, user, err);
+}
+
+static uint64_t take(cuda_layout *layout, uint64_t bytes)
+{
+    const uint64_t at = layout->bytes;
+    layout->bytes += (bytes + CUDA_PLACE_ALIGN - 1) / CUDA_PLACE_ALIGN * CUDA_PLACE_ALIGN;
+    return at;
+}
+
+typedef struct placing {
+    const model_config *c;
+    cuda_layout *layout;
+} placing;
+
+static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
+{
+    const placing *p = user;
+    cuda_layout *layout = p->layout;
+    (void)err;
+    if (f->vector) {
+        *f->vector = take(layout, f->rows * sizeof(float));
+        return RAD_OK;
+    }
+    cuda_matrix *m = f->matrix;
+    *m = (cuda_matrix){
+        .n = f->rows, .k = f->cols, .rows = cuda_pad(f->rows, 16), .ld = cuda_pad(f->cols, 64)};
+    m->splits = cuda_splits(m->rows, m->ld);
+    if (f->gate_up && p->c->arch->ffn == FFN_SWIGLU) {
+        m->paired = true;
+        m->splits = 1;                           /* the epilogue cannot add ranges */
+        m->rows = 2 * cuda_pad(f->rows / 2, 64); /* so it writes all that ffn_down reads */
+    }
+    const uint64_t bytes = (uint64_t)m->rows * m->ld * sizeof(uint16_t);
+    m->at = take(layout, bytes);
+    layout->matrix_bytes += bytes;
+    return RAD_OK;
+}
+
+rad_status cuda_layout_init(const rad_env *env, const model_config *c, uint32_t context,
+                            cuda_layout *out, rad_error *err)
+{
+    *out = (cuda_layout){.context = context, .bytes = CUDA_PLACE_ALIGN}; /* 0 is no place */
+    out->layers = rad_alloc(env, c->num_layers * sizeof *out->layers);
+    if (!out->layers)
+        return rad_fail(err, RAD_E_NOMEM, "cuda: no memory for %u layers", c->num_layers);
+    placing p = {c, out};
+    rad_status status = cuda_layout_visit(c, out, place_field, &p, err);
+    for (uint32_t r = 0; r < c->num_ropes; r++)
+        out->rope[r] = take(out, (uint64_t)context * c->ropes[r].dim * sizeof(float));
+    if (status != RAD_OK) cuda_layout_fini(env, c, out);
+    return status;
+}
+
+void cuda_layout_fini(const rad_env *env, const model_config *c, cuda_layout *layout)
+{
+    rad_free(env, layout->layers, c->num_layers * sizeof *layout->layers);
+    *layout = (cuda_layout){0};
+}
+
+uint32_t cuda_matrix_source(const cuda_matrix *m, uint32_t row)
+{
+    if (!m->paired) return row < m->n ? row : UINT32_MAX;
+    const uint32_t half = m->n / 2, of_half = row / 16 * 8 + row % 8;
+    if (of_half >= half) return UINT32_MAX;
+    return of_half + (row % 16 < 8 ? 0 : half);
+}
+
+typedef struct mapping {
+    const cuda_driver *cu;
+    cuda_ptr block;
+} mapping;
+
+static rad_status map_field(void *user, const cuda_field *f, rad_error *err)
+{
+    const mapping *m = user;
+    if (!f->matrix) return RAD_OK;
+    return cuda_matrix_map(m->cu, m->block + f->matrix->at, f->matrix->rows, f->matrix->ld, 64,
+                           &f->matrix->map, err);
+}
+
+rad_status cuda_layout_map(const cuda_driver *cu, const model_config *c, cuda_layout *layout,
+                           cuda_ptr block, rad_error *err)
+{
+    mapping m = {cu, block};
+    return cuda_layout_visit(c, layout, map_field, &m, err);
+}

@@ -1,0 +1,85 @@
+/* cuda_layout.h - which matrices and vectors a model has on the GPU, and where they lie there.
+ *
+ * All of them are in one block of device memory; a place is an offset into it, and 0 means that
+ * there is none. What each is made of comes from the table of tensors (model/tensors.h), so nothing
+ * here but cuda_layout_init knows an architecture.
+ *
+ *     vectors     f32
+ *     matrices    bf16 [n][k], n padded with rows of zeros to 16, k with zeros to 64
+ *     gate_up     8 rows of gate, 8 of up, and so on, where the product's kernel makes one number
+ * of each pair (SwiGLU: paired); else all of gate, then all of up output      also the embedding
+ * table where the model has one tensor for both rope        for each of the model's RoPEs
+ * [context][dim] pairs of cosine and sine */
+#ifndef CUDA_CUDA_LAYOUT_H
+#define CUDA_CUDA_LAYOUT_H
+
+#include "cuda/kernels/kernel_args.h"
+#include "device/cuda_driver.h"
+#include "model/config.h"
+#include "model/tensors.h"
+
+enum { CUDA_MOST_PARTS = 3, CUDA_PLACE_ALIGN = 256 };
+
+typedef struct cuda_matrix {
+    uint64_t at;       /* 0: the layer has none */
+    uint32_t n, k;     /* as the model has them */
+    uint32_t rows, ld; /* padded */
+    uint32_t splits;   /* ranges of k that are summed each for itself (cuda_splits) */
+    bool paired;       /* see above */
+    tensor_map map;    /* what kernels of sm_90 read it by, see cuda_layout_map */
+} cuda_matrix;
+
+typedef struct cuda_layer {
+    cuda_matrix qkv, attn_output, gate_up, ffn_down;
+    uint64_t attn_norm, ffn_norm, q_norm, k_norm, qkv_bias, output_bias, sinks;
+} cuda_layer;
+
+typedef struct cuda_layout {
+    cuda_layer *layers;             /* [num_layers] */
+    cuda_matrix output, token_embd; /* token_embd.at is 0: output is both */
+    uint64_t output_norm;
+    uint64_t rope[MODEL_ROPES];
+    uint32_t context; /* positions of a table of RoPE */
+    uint64_t bytes;   /* of the block */
+    uint64_t matrix_bytes;
+} cuda_layout;
+
+/* A matrix or vector, and the tensors that it is stacked of. */
+typedef struct cuda_part {
+    tensor_name name;
+    uint32_t rows; /* of a vector: its numbers */
+} cuda_part;
+typedef struct cuda_field {
+    cuda_matrix *matrix; /* or, of a vector, */
+    uint64_t *vector;
+    cuda_part parts[CUDA_MOST_PARTS];
+    uint32_t num_parts;
+    uint32_t rows, cols; /* of all parts; of a vector cols is 1 */
+    bool gate_up;
+    float scale; /* its numbers are multiplied by this; 1 but for output_norm */
+} cuda_field;
+
+/* Calls `visit` for everything but the RoPE tables, in the order in which it lies on the device,
+ * until that fails. RAD_E_UNSUPPORTED names a tensor that has no place here. */
+typedef rad_status cuda_visit(void *user, const cuda_field *field, rad_error *err);
+rad_status cuda_layout_visit(const model_config *c, cuda_layout *layout, cuda_visit *visit,
+                             void *user, rad_error *err);
+
+/* Finds a place for everything. `context`: positions that requests have at most. */
+rad_status cuda_layout_init(const rad_env *env, const model_config *c, uint32_t context,
+                            cuda_layout *out, rad_error *err);
+void cuda_layout_fini(const rad_env *env, const model_config *c, cuda_layout *layout);
+
+/* Makes the matrices' maps, when the block lies at `block`. */
+rad_status cuda_layout_map(const cuda_driver *cu, const model_config *c, cuda_layout *layout,
+                           cuda_ptr block, rad_error *err);
+
+/* Which row of the field's parts, stacked, is row `row` of the matrix; UINT32_MAX: zeros. */
+uint32_t cuda_matrix_source(const cuda_matrix *m, uint32_t row);
+
+static inline uint32_t cuda_pad(uint32_t n, uint32_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+#endif
