@@ -297,7 +297,7 @@ static inline void start_history(history *h)
         p.prompt_logprobs = true;
         p.prompt_logprobs_from = of_prompt ? below(n) : 0;
         p.sampling.num_top_logprobs = 1;
-    } else if (of_prompt < 4) {
+    } else if (of_prompt < 4 && w.model->info.hidden_dim) {
         p.pooling = of_prompt == 2 ? POOL_LAST : POOL_MEAN;
         p.hidden_dim = w.model->info.hidden_dim;
         p.max_new_tokens *= below(2);
@@ -354,29 +354,15 @@ static inline void run_histories(uint32_t count)
 
 /* ---- models and pools ---- */
 
-/* What the test sets of the witness it sets after this. `kernels` are those of products and
- * attention by name, "amx-emulated"; NULL: the best. */
-static inline void witness_start_on(const char *kernels, const gguf_file *file, const char *name,
-                                    rad_dtype dtype, rad_dtype kv_dtype)
+/* Over `model`, which is the witness's from now on. What the test sets of the witness it sets after
+ * this. */
+static inline void witness_take(runner *model, const char *what)
 {
-    rad_error err = {0};
     memset(&w, 0, sizeof w);
     w.seed = w.state = test_seed();
     w.abort_every = 12;
-    snprintf(w.what, sizeof w.what, "%s %s, %s KV%s%s", name, kv_dtype_name(dtype),
-             kv_dtype_name(kv_dtype), kernels ? " by " : "", kernels ? kernels : "");
-    model_runner_params params = {.dtype = dtype,
-                                  .kv_dtype = kv_dtype,
-                                  .set_kv_dtype = true,
-                                  .max_batch_tokens = 4 * CONTEXT,
-                                  .max_batch_logits = CONTEXT,
-                                  .context_length = CONTEXT,
-                                  .attn = gear_attn_cpu(kernels),
-                                  .gemm = gear_gemm_isa(kernels),
-                                  .num_threads = 2};
-    CHECK(params.attn && params.gemm);
-    rad_status status = model_runner_create(NULL, file, &params, &w.model, &err);
-    CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
+    snprintf(w.what, sizeof w.what, "%s", what);
+    w.model = model;
     w.real = w.model->ops;
     w.ops = *w.real;
     w.ops.forward = witness_forward;
@@ -393,6 +379,31 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
     CHECK_OK(runner_create_state_pool(w.model, NULL, 1, &w.states, NULL));
     rad_state state;
     if (w.states) CHECK_OK(rad_state_alloc(w.states, &state));
+}
+
+/* Over a model on this CPU. `kernels` are those of products and attention by name, "amx-emulated";
+ * NULL: the best. */
+static inline void witness_start_on(const char *kernels, const gguf_file *file, const char *name,
+                                    rad_dtype dtype, rad_dtype kv_dtype)
+{
+    rad_error err = {0};
+    char what[sizeof w.what];
+    runner *model;
+    snprintf(what, sizeof what, "%s %s, %s KV%s%s", name, kv_dtype_name(dtype),
+             kv_dtype_name(kv_dtype), kernels ? " by " : "", kernels ? kernels : "");
+    model_runner_params params = {.dtype = dtype,
+                                  .kv_dtype = kv_dtype,
+                                  .set_kv_dtype = true,
+                                  .max_batch_tokens = 4 * CONTEXT,
+                                  .max_batch_logits = CONTEXT,
+                                  .context_length = CONTEXT,
+                                  .attn = gear_attn_cpu(kernels),
+                                  .gemm = gear_gemm_isa(kernels),
+                                  .num_threads = 2};
+    CHECK(params.attn && params.gemm);
+    rad_status status = model_runner_create(NULL, file, &params, &model, &err);
+    CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
+    witness_take(model, what);
 }
 
 static inline void witness_start(const gguf_file *file, const char *name, rad_dtype dtype,

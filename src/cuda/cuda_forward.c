@@ -1,0 +1,389 @@
+/* cuda_forward.c - see cuda_forward.h. */
+#include "cuda/cuda_forward.h"
+
+#include "cuda/gemm_many_plan.h"
+#include "cuda/gemm_plan.h"
+
+/* ---- memory ---- */
+
+static cuda_ptr take(size_t *used, size_t count, size_t size)
+{
+    enum { ALIGN = 256 };
+    size_t bytes, end;
+    const size_t at = *used;
+    if (__builtin_mul_overflow(count, size, &bytes) ||
+        __builtin_add_overflow(bytes, ALIGN - 1, &bytes) ||
+        __builtin_add_overflow(at, bytes & ~(size_t)(ALIGN - 1), &end))
+        end = SIZE_MAX;
+    *used = end;
+    return at;
+}
+
+/* Rows of a product's parts that there is place for. Kernels for few tokens leave parts of 64
+ * tokens at most; those for many leave one where parts do not fit. */
+static uint32_t part_rows_of(const cuda_matrix *m, uint32_t tokens)
+{
+    if (!m->at || m->paired) return 0;
+    return RAD_MAX(RAD_MIN(tokens, (uint32_t)GEMM_FEW_TOKENS) * m->splits, tokens);
+}
+
+static size_t place(const model_config *c, const cuda_layout *layout, const cuda_step_limits *l,
+                    cuda_buffers *b)
+{
+    size_t used = 0, parts = 0;
+    uint32_t q = 0, attn = 0, act = 0;
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        const cuda_layer *w = &layout->layers[i];
+        const cuda_matrix *all[] = {&w->qkv, &w->attn_output, &w->gate_up, &w->ffn_down};
+        for (size_t k = 0; k < RAD_COUNT(all); k++)
+            parts = RAD_MAX(parts, (size_t)part_rows_of(all[k], l->tokens) * all[k]->rows);
+        q = RAD_MAX(q, layer_q_dim(&c->layers[i]));
+        attn = RAD_MAX(attn, w->attn_output.ld);
+        act = RAD_MAX(act, w->ffn_down.ld);
+    }
+    const size_t f = sizeof(float), h = sizeof(uint16_t);
+    b->logits_ld = layout->output.rows;
+    b->norm_ld = layout->output.ld;
+    b->attn_ld = attn;
+    b->act_ld = act;
+    b->x = take(&used, l->tokens, c->dim * f);
+    b->norm = take(&used, l->tokens, layout->output.ld * h);
+    b->y_numbers = parts;
+    b->y = take(&used, parts, f);
+    b->q = take(&used, l->tokens, q * h);
+    b->attn = take(&used, l->tokens, attn * h);
+    b->act = take(&used, l->tokens, act * h);
+    b->part_v = take(&used, cuda_attention_part_v_bytes(&l->views[0], l->most_parts), 1);
+    b->part_ms = take(&used, cuda_attention_part_ms_bytes(&l->views[0], l->most_parts), 1);
+    b->step = take(&used, cuda_step_block_bytes(l), 1);
+    b->table = take(&used, cuda_slots_bytes(l->requests, l->context), 1);
+    b->logits = take(&used, l->logits, b->logits_ld * f);
+    size_t zeros; /* all of it is */
+    b->sample_block = take(&used, cuda_sample_block_bytes(&l->sample), 1);
+    b->sample_scratch = take(&used, cuda_sample_scratch_bytes(&l->sample, &zeros), 1);
+    b->tokens = take(&used, l->logits, sizeof(rad_token));
+    return used;
+}
+
+size_t cuda_buffers_bytes(const model_config *c, const cuda_layout *layout,
+                          const cuda_step_limits *l)
+{
+    cuda_buffers b;
+    return place(c, layout, l, &b);
+}
+
+static rad_status make_maps(const cuda_gpu *gpu, uint32_t tokens, cuda_buffers *b, rad_error *err)
+{
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < CUDA_X_MAPS && status == RAD_OK; i++) {
+        const uint32_t box = 16u << i;
+        status = cuda_matrix_map(gpu->cu, b->norm, tokens, b->norm_ld, box, &b->norm_maps[i], err);
+        if (status == RAD_OK)
+            status =
+                cuda_matrix_map(gpu->cu, b->attn, tokens, b->attn_ld, box, &b->attn_maps[i], err);
+        if (status == RAD_OK)
+            status = cuda_matrix_map(gpu->cu, b->act, tokens, b->act_ld, box, &b->act_maps[i], err);
+    }
+    b->maps = status == RAD_OK;
+    return status;
+}
+
+rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
+                             const model_config *c, const cuda_layout *layout,
+                             const cuda_step_limits *l, cuda_buffers *out, rad_error *err)
+{
+    cuda_buffers b = {0};
+    const size_t bytes = place(c, layout, l, &b);
+    rad_status status = cuda_block_alloc(gpu, bytes, "activations and logits", &b.block, err);
+    if (status == RAD_OK)
+        status = cuda_ok(gpu->cu, gpu->cu->set_bytes(b.block.at, 0, bytes, stream),
+                         "cuMemsetD8Async", err);
+    if (status != RAD_OK) {
+        cuda_block_free(gpu, &b.block);
+        return status;
+    }
+    cuda_ptr *all[] = {&b.x,
+                       &b.norm,
+                       &b.y,
+                       &b.q,
+                       &b.attn,
+                       &b.act,
+                       &b.part_v,
+                       &b.part_ms,
+                       &b.step,
+                       &b.table,
+                       &b.logits,
+                       &b.sample_block,
+                       &b.sample_scratch,
+                       &b.tokens};
+    for (size_t i = 0; i < RAD_COUNT(all); i++)
+        *all[i] += b.block.at;
+    if (maps) status = make_maps(gpu, l->tokens, &b, err);
+    if (status != RAD_OK)
+        cuda_block_free(gpu, &b.block);
+    else
+        *out = b;
+    return status;
+}
+
+/* ---- the launches ---- */
+
+/* What was added to x last and is not in it yet. */
+typedef struct added {
+    uint32_t parts, ld;
+    cuda_ptr bias; /* 0: none */
+} added;
+
+typedef struct walk {
+    const cuda_pass *p;
+    const cuda_step *s;
+    cuda_queue *q;
+    added y;
+} walk;
+
+/* Memory of the device as kernels' arguments have it. */
+static void *at(cuda_ptr p)
+{
+    return (void *)(uintptr_t)p;
+}
+
+static void *weight(const walk *w, uint64_t place)
+{
+    return place ? at(w->p->weights + place) : NULL;
+}
+
+static void *table(const walk *w, uint32_t place)
+{
+    return at(w->p->buffers->step + place);
+}
+
+/* norm = rms(x += y); or, of the rows that logits are asked of, without changing x. */
+static void add_norm(walk *w, uint64_t norm, uint32_t ld, bool of_logits)
+{
+    const model_config *c = w->p->config;
+    const cuda_buffers *b = w->p->buffers;
+    const add_norm_args a = {.x = at(b->x),
+                             .y = at(b->y),
+                             .bias = w->y.bias ? at(w->y.bias) : NULL,
+                             .weight = weight(w, norm),
+                             .rows = of_logits ? table(w, w->s->at_rows) : NULL,
+                             .out = at(b->norm),
+                             .count = of_logits ? w->s->logits : w->s->tokens,
+                             .dim = c->dim,
+                             .ld = ld,
+                             .ldy = w->y.ld,
+                             .parts = w->y.parts,
+                             .y_tokens = w->s->tokens,
+                             .store = !of_logits && w->y.parts,
+                             .eps = c->rms_eps,
+                             .scale = c->residual_scale};
+    launch_add_norm(w->q, &a);
+}
+
+/* Maps of what a product reads of each token: one of the buffers. */
+static const tensor_map *maps_of(const cuda_buffers *b, cuda_ptr x, uint32_t ld)
+{
+    if (!b->maps) return NULL;
+    if (x == b->norm) return ld == b->norm_ld ? b->norm_maps : NULL;
+    if (x == b->attn) return ld == b->attn_ld ? b->attn_maps : NULL;
+    return ld == b->act_ld ? b->act_maps : NULL;
+}
+
+static cuda_product product_of(const walk *w, const cuda_matrix *m, cuda_ptr x, uint32_t tokens)
+{
+    const tensor_map *x_maps = maps_of(w->p->buffers, x, m->ld);
+    return (cuda_product){.args = {.w = weight(w, m->at),
+                                   .x = at(x),
+                                   .n = m->rows,
+                                   .n_out = m->n,
+                                   .k = m->ld,
+                                   .tokens = tokens,
+                                   .splits = m->splits,
+                                   .ld_out = m->rows,
+                                   .epilogue = GEMM_PARTS},
+                          .w_map = x_maps ? &m->map : NULL,
+                          .x_maps = x_maps};
+}
+
+/* y = m . x, as parts */
+static void multiply(walk *w, const cuda_matrix *m, cuda_ptr x, uint64_t bias)
+{
+    cuda_product p = product_of(w, m, x, w->s->tokens);
+    p.args.out = at(w->p->buffers->y);
+    p.part_rows = (uint32_t)RAD_MIN(w->p->buffers->y_numbers / m->rows, (size_t)UINT32_MAX);
+    w->y.parts = launch_gemm(w->q, &p);
+    w->y.ld = m->rows;
+    w->y.bias = bias ? w->p->weights + bias : 0;
+}
+
+static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
+{
+    const model_config *c = w->p->config;
+    const bool turns = l->rope != ROPE_NONE;
+    const qkv_args a = {.y = at(w->p->buffers->y),
+                        .bias = weight(w, m->qkv_bias),
+                        .q_norm = weight(w, m->q_norm),
+                        .k_norm = weight(w, m->k_norm),
+                        .rope = turns ? weight(w, w->p->layout->rope[l->rope]) : NULL,
+                        .positions = table(w, w->s->at_positions),
+                        .slots = table(w, w->s->at_slots),
+                        .q = at(w->p->buffers->q),
+                        .k = kv->k,
+                        .v = kv->v,
+                        .k_stride = kv->k_stride,
+                        .v_stride = kv->v_stride,
+                        .tokens = w->s->tokens,
+                        .heads = l->num_heads,
+                        .kv_heads = l->num_kv_heads,
+                        .head_dim = l->head_dim,
+                        .v_head_dim = l->v_head_dim,
+                        .rope_dim = turns ? c->ropes[l->rope].dim : 0,
+                        .interleaved = c->arch->rope == ROPE_INTERLEAVED,
+                        .parts = w->y.parts,
+                        .ldy = w->y.ld,
+                        .eps = c->rms_eps};
+    launch_qkv(w->q, &a);
+}
+
+static const cuda_step_view *view_of(const cuda_step *s, const layer_config *l)
+{
+    const cuda_step_view *v = s->views;
+    while (v->window != l->window)
+        v++;
+    return v;
+}
+
+static void attend(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
+{
+    const cuda_buffers *b = w->p->buffers;
+    const cuda_step_view *v = view_of(w->s, l);
+    const attention_args a = {.q = at(b->q),
+                              .k = kv->k,
+                              .v = kv->v,
+                              .k_stride = kv->k_stride,
+                              .v_stride = kv->v_stride,
+                              .slots = at(b->table),
+                              .units = table(w, v->at_units),
+                              .num_units = table(w, v->at_count),
+                              .unit_tokens = at(b->step),
+                              .positions = table(w, w->s->at_positions),
+                              .parts_at = table(w, v->at_parts_at),
+                              .part_v = at(b->part_v),
+                              .part_ms = at(b->part_ms),
+                              .sinks = weight(w, m->sinks),
+                              .out = at(b->attn),
+                              .heads = l->num_heads,
+                              .kv_heads = l->num_kv_heads,
+                              .head_dim = l->head_dim,
+                              .v_head_dim = l->v_head_dim,
+                              .slots_ld = w->p->limits->context,
+                              .out_ld = m->attn_output.ld,
+                              .window = l->window,
+                              .scale = w->p->config->attn_scale,
+                              .cap = w->p->config->attn_logit_cap,
+                              .stages = w->p->limits->attention.stages};
+    launch_attention(w->q, &a, &w->p->limits->attention);
+    if (!v->merges) return;
+    const attention_merge_args merge = {.part_v = a.part_v,
+                                        .part_ms = a.part_ms,
+                                        .positions = a.positions,
+                                        .parts_at = a.parts_at,
+                                        .sinks = a.sinks,
+                                        .out = a.out,
+                                        .tokens = w->s->tokens,
+                                        .heads = a.heads,
+                                        .v_head_dim = a.v_head_dim,
+                                        .out_ld = a.out_ld,
+                                        .window = a.window,
+                                        .scale = a.scale,
+                                        .cap = a.cap};
+    launch_attention_merge(w->q, &merge);
+}
+
+/* act = glu(gate_up . norm) */
+static void activate(walk *w, const layer_config *l, const cuda_layer *m)
+{
+    const cuda_buffers *b = w->p->buffers;
+    if (m->gate_up.paired) {
+        cuda_product p = product_of(w, &m->gate_up, b->norm, w->s->tokens);
+        p.args.out = at(b->act);
+        p.args.n_out = m->gate_up.rows;
+        p.args.ld_out = m->ffn_down.ld;
+        p.args.epilogue = GEMM_SWIGLU;
+        launch_gemm(w->q, &p);
+        return;
+    }
+    multiply(w, &m->gate_up, b->norm, 0);
+    const glu_args a = {.y = at(b->y),
+                        .out = at(b->act),
+                        .tokens = w->s->tokens,
+                        .dim = l->ffn_dim,
+                        .ld = m->ffn_down.ld,
+                        .ldy = w->y.ld,
+                        .parts = w->y.parts,
+                        .kind = w->p->config->arch->ffn == FFN_GEGLU            ? GLU_GEGLU
+                                : w->p->config->arch->ffn == FFN_SWIGLU_CLAMPED ? GLU_SWIGLU_CLAMPED
+                                                                                : GLU_SWIGLU};
+    launch_glu(w->q, &a);
+}
+
+static rad_status run_layer(walk *w, uint32_t i)
+{
+    const layer_config *l = &w->p->config->layers[i];
+    const cuda_layer *m = &w->p->layout->layers[i];
+    const cuda_buffers *b = w->p->buffers;
+    rad_kv_buffers kv;
+    add_norm(w, m->attn_norm, m->qkv.ld, false);
+    multiply(w, &m->qkv, b->norm, 0);
+    if (rad_kv_pool_get_buffers(w->p->pool, l->attn_layer, &kv) != RAD_OK)
+        return rad_fail(w->q->err, RAD_E_INVAL, "cuda: the pool has no layer %u", l->attn_layer);
+    place_qkv(w, l, m, &kv);
+    if (i + 1 == w->p->config->num_layers && !w->s->logits) return RAD_OK; /* K and V are written */
+    attend(w, l, m, &kv);
+    multiply(w, &m->attn_output, b->attn, m->output_bias);
+    add_norm(w, m->ffn_norm, m->gate_up.ld, false);
+    activate(w, l, m);
+    multiply(w, &m->ffn_down, b->act, 0);
+    return RAD_OK;
+}
+
+static void project_logits(walk *w)
+{
+    const cuda_matrix *m = &w->p->layout->output;
+    const cuda_buffers *b = w->p->buffers;
+    add_norm(w, w->p->layout->output_norm, m->ld, true);
+    cuda_product p = product_of(w, m, b->norm, w->s->logits);
+    p.args.out = at(b->logits);
+    launch_gemm(w->q, &p);
+}
+
+static void begin(walk *w)
+{
+    const model_config *c = w->p->config;
+    const cuda_buffers *b = w->p->buffers;
+    const cuda_layout *layout = w->p->layout;
+    const cuda_matrix *embd = layout->token_embd.at ? &layout->token_embd : &layout->output;
+    const patch_slots_args patch = {
+        .patches = table(w, w->s->at_patches), .values = at(b->step), .slots = at(b->table)};
+    const embed_args embed = {.table = weight(w, embd->at),
+                              .ids = table(w, w->s->at_ids),
+                              .x = at(b->x),
+                              .tokens = w->s->tokens,
+                              .dim = c->dim,
+                              .ld = embd->ld,
+                              .scale = c->embedding_scale};
+    launch_patch_slots(w->q, &patch, w->s->patches);
+    launch_embed(w->q, &embed);
+}
+
+rad_status cuda_forward(const cuda_pass *p, const cuda_step *s, cuda_queue *q)
+{
+    walk w = {.p = p, .s = s, .q = q};
+    begin(&w);
+    for (uint32_t i = 0; i < p->config->num_layers && q->status == RAD_OK; i++) {
+        rad_status status = run_layer(&w, i);
+        if (status != RAD_OK) return status;
+    }
+    if (s->logits) project_logits(&w);
+    return q->status;
+}

@@ -1,0 +1,67 @@
+/* cuda_forward.h - the launches of a step, and the memory of its activations.
+ *
+ *     patch_slots                       what changed in the requests' rows
+ *     x = embed(ids)
+ *     per layer:
+ *         norm = rms(x += y)            y: what the layer before added, as parts
+ *         y    = qkv . norm
+ *         q, K, V = qkv(y)              bias, norms, RoPE; K and V go to the pool
+ *         attn = attention(q), merged
+ *         y    = attn_output . attn
+ *         norm = rms(x += y)
+ *         act  = glu(gate_up . norm)    in the product's epilogue, where the matrix is paired
+ *         y    = ffn_down . act
+ *     logits = output . rms(x + y)      of the rows that are asked for
+ *
+ * Invariant (P1): a row's numbers are sums in an order that follows from the matrix and from
+ * positions alone (kernel_args.h). */
+#ifndef CUDA_CUDA_FORWARD_H
+#define CUDA_CUDA_FORWARD_H
+
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_layout.h"
+#include "cuda/cuda_memory.h"
+#include "cuda/cuda_step.h"
+
+typedef struct cuda_buffers {
+    cuda_block block; /* all of the following */
+    cuda_ptr x;       /* f32 [tokens][dim] */
+    cuda_ptr norm;    /* bf16 [tokens][dim, padded] */
+    cuda_ptr y;       /* f32 [y_numbers] parts of products */
+    cuda_ptr q;       /* bf16 [tokens][heads][head_dim] */
+    cuda_ptr attn;    /* bf16 [tokens][heads * head_dim, padded] */
+    cuda_ptr act;     /* bf16 [tokens][ffn_dim, padded] */
+    cuda_ptr part_v, part_ms;
+    cuda_ptr step;                         /* the block of a step (cuda_step.h) */
+    cuda_ptr table;                        /* cuda_slots.h */
+    cuda_ptr logits;                       /* f32 [logits][logits_ld] */
+    cuda_ptr sample_block, sample_scratch; /* sample_plan.h */
+    cuda_ptr tokens;                       /* [logits] that were chosen */
+    uint32_t logits_ld;
+    size_t y_numbers;
+    uint32_t norm_ld, attn_ld, act_ld;
+    bool maps; /* there are: */
+    tensor_map norm_maps[CUDA_X_MAPS], attn_maps[CUDA_X_MAPS], act_maps[CUDA_X_MAPS];
+} cuda_buffers;
+
+/* Zeroed. RAD_E_NOMEM as cuda_block_alloc; cuda_buffers_bytes is what it takes. */
+rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
+                             const model_config *c, const cuda_layout *layout,
+                             const cuda_step_limits *l, cuda_buffers *out, rad_error *err);
+size_t cuda_buffers_bytes(const model_config *c, const cuda_layout *layout,
+                          const cuda_step_limits *l);
+
+typedef struct cuda_pass {
+    const model_config *config;
+    const cuda_layout *layout;
+    const cuda_buffers *buffers;
+    const cuda_step_limits *limits;
+    cuda_ptr weights;
+    rad_token_to_kv_pool *pool; /* a layer is waited for just before it is launched */
+} cuda_pass;
+
+/* Launches all of a step whose block is uploaded. RAD_E_INVAL: the pool lacks a layer; or the
+ * launch's. */
+rad_status cuda_forward(const cuda_pass *p, const cuda_step *s, cuda_queue *q);
+
+#endif

@@ -1,0 +1,70 @@
+/* cuda_kernels.h - our kernels, compiled by the driver, and how they are launched in one stream.
+ *
+ * A kernel is launched by the function of its name here, which knows its grid. Nothing is
+ * launched behind a launch that failed: the words are the first failure's. */
+#ifndef CUDA_CUDA_KERNELS_H
+#define CUDA_CUDA_KERNELS_H
+
+#include "cuda/attention_plan.h"
+#include "cuda/cuda_ptx.h"
+#include "cuda/kernels/kernel_args.h"
+#include "device/cuda_driver.h"
+
+enum { CUDA_MOST_KERNELS = 64 };
+
+typedef struct cuda_kernels {
+    const cuda_gpu *gpu;
+    cuda_module modules[CUDA_NUM_PTX];
+    cuda_function functions[CUDA_MOST_KERNELS]; /* as cuda_kernels.c lists them */
+    cuda_function attention;
+    bool maps; /* this GPU and driver have bulk copies by tensor maps */
+} cuda_kernels;
+
+/* Loads all from the PTX that this program carries; of attention, the kernel of that name. The
+ * context is current; `gpu` outlives it. */
+rad_status cuda_kernels_load(const cuda_gpu *gpu, const cuda_attention_launch *attention,
+                             cuda_kernels *out, rad_error *err);
+void cuda_kernels_unload(cuda_kernels *k); /* half-loaded is fine */
+
+/* 90 where the second PTX of our kernels is used, else 80: what their arithmetic is. */
+uint32_t cuda_kernels_arch(const cuda_gpu *gpu);
+
+/* A row of launches. */
+typedef struct cuda_queue {
+    const cuda_kernels *kernels;
+    cuda_stream stream;
+    bool dependent; /* each may begin before the one before it has ended */
+    rad_status status;
+    rad_error *err;
+    uint32_t launched;
+} cuda_queue;
+
+void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_patches);
+void launch_embed(cuda_queue *q, const embed_args *a);
+void launch_add_norm(cuda_queue *q, const add_norm_args *a);
+void launch_qkv(cuda_queue *q, const qkv_args *a);
+void launch_glu(cuda_queue *q, const glu_args *a);
+void launch_attention(cuda_queue *q, const attention_args *a, const cuda_attention_launch *how);
+void launch_attention_merge(cuda_queue *q, const attention_merge_args *a);
+
+/* The token behind each row; `draws`: not all of them are greedy. */
+void launch_sample(cuda_queue *q, const sample_args *a, bool draws);
+
+/* Maps of one buffer of tokens, by the rows of their boxes: 16, 32, 64 and 128. */
+enum { CUDA_X_MAPS = 4 };
+static inline const tensor_map *cuda_x_map(const tensor_map maps[CUDA_X_MAPS], uint32_t box_rows)
+{
+    return &maps[box_rows >= 128 ? 3 : box_rows >= 64 ? 2 : box_rows >= 32];
+}
+
+/* A product: `args` but for what a plan gives, and the maps of w and x, or NULL. */
+typedef struct cuda_product {
+    gemm_args args;
+    const tensor_map *w_map, *x_maps; /* [CUDA_X_MAPS] */
+    uint32_t part_rows; /* [parts][tokens] that `out` has place for; 0: one part is wanted */
+} cuda_product;
+
+/* The product with the kernel that is best for so many tokens. Returns how many parts it leaves. */
+uint32_t launch_gemm(cuda_queue *q, const cuda_product *p);
+
+#endif

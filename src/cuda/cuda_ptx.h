@@ -1,0 +1,40 @@
+/* cuda_ptx.h - the PTX of this room's kernels, as this program carries it (ptx/, made by
+ * tools/make-ptx.sh): text that ends in NUL. */
+#ifndef CUDA_CUDA_PTX_H
+#define CUDA_CUDA_PTX_H
+
+/* ALL(name): in a form for every GPU, and in one for sm_90; NEW(name): in that alone. */
+#define CUDA_PTX_FILES(ALL, NEW)                                                                   \
+    ALL(embed)                                                                                     \
+    ALL(norm)                                                                                      \
+    ALL(qkv)                                                                                       \
+    ALL(glu)                                                                                       \
+    ALL(slots)                                                                                     \
+    ALL(sample)                                                                                    \
+    ALL(gemm_few)                                                                                  \
+    ALL(gemm_many)                                                                                 \
+    NEW(gemm_wgmma)                                                                                \
+    ALL(attention_d16)                                                                             \
+    ALL(attention_d32)                                                                             \
+    ALL(attention_d64)                                                                             \
+    ALL(attention_d96)                                                                             \
+    ALL(attention_d128)                                                                            \
+    ALL(attention_d256)                                                                            \
+    ALL(attention_merge)
+
+typedef struct cuda_ptx {
+    const char *name;
+    const char *sm80; /* for every GPU from sm_80 on; NULL: it has no kernels for those */
+    const char *sm90; /* for sm_90 alone */
+} cuda_ptx;
+
+enum {
+#define CUDA_PTX_COUNT(name) CUDA_PTX_OF_##name,
+    CUDA_PTX_FILES(CUDA_PTX_COUNT, CUDA_PTX_COUNT)
+#undef CUDA_PTX_COUNT
+        CUDA_NUM_PTX
+};
+
+extern const cuda_ptx cuda_ptx_files[CUDA_NUM_PTX];
+
+#endif

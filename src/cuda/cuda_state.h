@@ -1,0 +1,58 @@
+/* cuda_state.h - the inside of a runner on a GPU, for its files. */
+#ifndef CUDA_CUDA_STATE_H
+#define CUDA_CUDA_STATE_H
+
+#include "cuda/cuda_graphs.h"
+#include "cuda/cuda_runner.h"
+
+enum { CUDA_STEP_BLOCKS = 2 }; /* one is filled while the other may still be uploaded */
+
+typedef struct cuda_step_block {
+    cuda_pinned pinned;
+    cuda_event uploaded;
+} cuda_step_block;
+
+typedef struct cuda_runner {
+    runner base;
+    rad_env env;
+    cuda_driver cu;
+    cuda_gpu gpu;
+    cuda_stream stream;
+    rad_device *device; /* of pools */
+    model_config config;
+    cuda_layout layout;
+    cuda_block weights;
+    cuda_kernels kernels;
+    cuda_step_limits limits;
+    cuda_buffers buffers;
+    cuda_slots slots;
+    cuda_graphs graphs;
+    cuda_step_block blocks[CUDA_STEP_BLOCKS];
+    uint32_t next_block;
+    void *scratch;
+    size_t scratch_bytes;
+    bool dependent;
+    rad_error broken; /* status 0: it is not. Else why it refuses */
+
+    /* Of the last step: */
+    uint32_t num_logits;
+    float *logits; /* [limits.logits][vocab_size] of the host */
+    cuda_pinned sample_block;
+    cuda_pinned tokens; /* [limits.logits] that were chosen */
+    cuda_runner_stats stats;
+} cuda_runner;
+
+/* After a call that failed: waits for what was enqueued, so that nothing is written any more, and
+ * finds out whether the GPU's context still works. Returns `status`. */
+rad_status cuda_runner_failed(cuda_runner *r, rad_status status, const rad_error *why);
+
+/* Copies the logits of the last step to r->logits and waits for them. */
+rad_status cuda_runner_fetch_logits(cuda_runner *r, rad_error *err);
+
+rad_status cuda_runner_sample(runner *self, const runner_sample *rows, uint32_t num_rows,
+                              rad_token *tokens, rad_error *err);
+
+/* RAD_E_UNSUPPORTED: what params ask for and the GPU runner lacks. */
+rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err);
+
+#endif

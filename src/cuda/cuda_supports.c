@@ -1,0 +1,118 @@
+/* cuda_supports.c - which models the GPU runner has kernels for. The others are refused by the name
+ * of what is missing, before anything is loaded. */
+#include "cuda/cuda_layout.h"
+#include "cuda/cuda_runner.h"
+#include "cuda/kernels/kernel_args.h"
+#include "model/tensor_rows.h"
+#include "model/weights.h"
+
+static rad_status lacks(const model_config *c, const char *what, rad_error *err)
+{
+    return rad_fail(err, RAD_E_UNSUPPORTED,
+                    "cuda: %s has %s, for which there are no kernels yet; --device cpu runs it",
+                    c->arch->name, what);
+}
+
+static bool has_attention_for(uint32_t head_dim)
+{
+    static const uint32_t dims[] = {16, 32, 64, 96, 128, 256};
+    for (size_t i = 0; i < RAD_COUNT(dims); i++)
+        if (dims[i] == head_dim) return true;
+    return false;
+}
+
+static rad_status layer_supported(const model_config *c, const layer_config *l, rad_error *err)
+{
+    const layer_config *first = &c->layers[0];
+    const struct {
+        bool lacking;
+        const char *what;
+    } features[] = {
+        {l->mixer == MIXER_LATENT, "latent attention (MLA)"},
+        {layer_is_recurrent(l), "recurrent layers"},
+        {l->mixer == MIXER_NONE || l->no_ffn, "layers of one block"},
+        {l->experts, "mixtures of experts"},
+        {l->gated, "gated attention"},
+        {l->shares_kv || l->v_is_k, "layers without K or V of their own"},
+        {l->scaled, "scaled layers"},
+        {l->head_dim != l->v_head_dim, "heads of V that are not as wide as those of K"},
+        {l->head_dim != first->head_dim || l->num_heads != first->num_heads ||
+             l->num_kv_heads != first->num_kv_heads,
+         "layers with other heads than the first"},
+    };
+    for (size_t i = 0; i < RAD_COUNT(features); i++)
+        if (features[i].lacking) return lacks(c, features[i].what, err);
+    if (has_attention_for(l->head_dim)) return RAD_OK;
+    return rad_fail(err, RAD_E_UNSUPPORTED,
+                    "cuda: %s has heads of %u numbers; there are kernels for 16, 32, 64, 96, 128 "
+                    "and 256; --device cpu runs it",
+                    c->arch->name, l->head_dim);
+}
+
+rad_status cuda_config_supported(const model_config *c, rad_error *err)
+{
+    const model_arch *a = c->arch;
+    const struct {
+        bool lacking;
+        const char *what;
+    } features[] = {
+        {a->ffn == FFN_RELU2, "feed-forward blocks without gates"},
+        {a->qk_norm == QK_NORM_ROW, "norms over all heads together"},
+        {a->post_norms, "norms behind its blocks"},
+        {a->no_pre_norms, "blocks without a norm before them"},
+        {a->v_norm, "norms of V"},
+        {c->layer_embd > 0, "second embeddings"},
+        {c->q_temperature > 0, "a temperature of q"},
+        {c->final_logit_cap > 0, "capped logits"},
+        {c->dim > ADD_NORM_WIDE_DIM, "rows of more than 16384 numbers"},
+    };
+    for (size_t i = 0; i < RAD_COUNT(features); i++)
+        if (features[i].lacking) return lacks(c, features[i].what, err);
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        rad_status status = layer_supported(c, &c->layers[i], err);
+        if (status != RAD_OK) return status;
+    }
+    return RAD_OK;
+}
+
+static rad_status check_tensors(void *user, const cuda_field *f, rad_error *err)
+{
+    for (uint32_t i = 0; i < f->num_parts; i++) {
+        const gguf_tensor *t;
+        rad_status status = tensor_find(user, f->parts[i].name.text,
+                                        f->matrix ? f->parts[i].rows : 0,
+                                        f->matrix ? f->cols : f->parts[i].rows, &t, err);
+        if (status != RAD_OK) return status;
+    }
+    return RAD_OK;
+}
+
+rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err)
+{
+    if (p->model.dtype != RAD_BF16)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "cuda: a GPU computes with weights of bf16; --device cpu has f32");
+    if (p->model.set_kv_dtype && p->model.kv_dtype != RAD_BF16)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "cuda: a GPU stores K and V as bf16; --device cpu has other types");
+    return RAD_OK;
+}
+
+rad_status cuda_runner_supports(const gguf_file *file, const cuda_runner_params *params,
+                                rad_error *err)
+{
+    model_config config;
+    cuda_layout layout;
+    rad_status status = cuda_params_supported(params, err);
+    if (status == RAD_OK)
+        status = model_config_read(file, params->model.context_length, &config, err);
+    if (status == RAD_OK) status = cuda_config_supported(&config, err);
+    if (status == RAD_OK) status = model_tensors_check(file, &config, err);
+    const rad_env env = rad_env_or_default(NULL);
+    if (status == RAD_OK) status = cuda_layout_init(&env, &config, 1, &layout, err);
+    if (status != RAD_OK) return status;
+    /* The cast: the visitor only reads. */
+    status = cuda_layout_visit(&config, &layout, check_tensors, (void *)(uintptr_t)file, err);
+    cuda_layout_fini(&env, &config, &layout);
+    return status;
+}

@@ -1,0 +1,594 @@
+/* test_cuda_runner.c - models on a GPU, over an emulated driver (fake_libcuda.h): near the CPU's
+ * logits; the same bits however requests are batched, cut, retracted or restored; and whatever call
+ * of the driver fails, there are words and nothing is left behind. */
+#include "fake_rig.h"
+#include "model_bench.h"
+#include "p1_rig.h"
+
+#include "cuda/cuda_runner.h"
+#include "cuda/cuda_slots.h"
+#include "device/cuda_driver.h"
+
+#include <math.h>
+
+typedef struct model {
+    tiny_writer w;
+    gguf_file *file;
+} model;
+
+static void make_model(model *m, const tiny_model *shape, uint64_t seed)
+{
+    uint64_t state = seed;
+    tiny_model_write(&m->w, shape, &state);
+    CHECK_OK(gguf_open_memory(NULL, m->w.b.bytes, m->w.b.len, &m->file, NULL));
+}
+
+static void end_model(model *m)
+{
+    gguf_close(m->file);
+    tiny_model_fini(&m->w);
+}
+
+static void start_gpu(int capability)
+{
+    the_fake()->fake_cuda_reset();
+    the_fake()->fake_cuda_machine(12040, capability, 1, CUDA_OK);
+}
+
+static cuda_runner_params params_of(uint32_t tokens, uint32_t logits, uint32_t requests)
+{
+    return (cuda_runner_params){.model = {.dtype = RAD_BF16,
+                                          .max_batch_tokens = tokens,
+                                          .max_batch_logits = logits,
+                                          .num_threads = 1},
+                                .max_requests = requests,
+                                .library = RADISH_LIBCUDA_EMULATED};
+}
+
+static runner *make_runner(const gguf_file *file, const cuda_runner_params *params)
+{
+    runner *r;
+    rad_error err = {0};
+    rad_status status = cuda_runner_create(NULL, file, params, &r, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return r;
+}
+
+/* ---- beside the CPU ---- */
+
+#define NEAR_SIZES                                                                                 \
+    .vocab = 83, .layers = 2, .dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_dim = 16,     \
+    .v_head_dim = 16, .rope_dim = 16, .context = BENCH_ROW_TOKENS
+
+/* Every way in which the models differ that the GPU runs. */
+static const tiny_model near[] = {
+    {.arch = "llama", NEAR_SIZES},
+    {.arch = "llama", NEAR_SIZES, .tied = true, .rope_freqs = true, .quantised = true},
+    {.arch = "llama", NEAR_SIZES, .window = 24, .arrays = true, .rope_factor = 4},
+    {.arch = "qwen2", NEAR_SIZES, .rope_type = "yarn", .rope_factor = 4, .original_context = 64},
+    {.arch = "qwen3",
+     .vocab = 70,
+     .layers = 3,
+     .dim = 72,
+     .ffn = 100,
+     .heads = 2,
+     .kv_heads = 1,
+     .head_dim = 32,
+     .v_head_dim = 32,
+     .rope_dim = 20,
+     .context = BENCH_ROW_TOKENS,
+     .tied = true},
+    {.arch = "phi3", NEAR_SIZES, .longrope = true, .original_context = 32},
+    {.arch = "granite",
+     NEAR_SIZES,
+     .embedding_scale = 2,
+     .residual_scale = 0.5f,
+     .logit_scale = 4,
+     .attn_scale = 0.2f},
+    {.arch = "smollm3", NEAR_SIZES},
+};
+
+/* As bench_create, of a runner on the GPU. */
+static bench gpu_bench(const gguf_file *file, const cuda_runner_params *params, uint32_t page_size)
+{
+    bench b = {.model = make_runner(file, params)};
+    const uint32_t num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size;
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
+    CHECK_OK(
+        runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, num_pages, page_size, &b.kv, NULL));
+    uint32_t page = 0;
+    for (rad_row row = 1; row <= BENCH_ROWS; row++)
+        for (uint32_t p = 0; p < BENCH_ROW_TOKENS; p++) {
+            if (p % page_size == 0) page = (page + 37) % num_pages;
+            rad_req_to_token_row(b.rows, row)[p] =
+                (rad_slot)((page + 1) * page_size + p % page_size);
+        }
+    return b;
+}
+
+/* The worst difference, in units of what logits are large. */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double worst = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        worst = fmax(worst, fabs((double)a[i] - (double)b[i]));
+        size = fmax(size, fabs((double)a[i]));
+    }
+    return worst / size;
+}
+
+TEST(logits_are_near_the_cpus)
+{
+    enum { TOKENS = 70, BEGIN = 30, MOST_VOCAB = 83 };
+    static float cpu[TOKENS * MOST_VOCAB], gpu[TOKENS * MOST_VOCAB];
+    const cuda_runner_params params = params_of(2 * BENCH_ROW_TOKENS, BENCH_ROW_TOKENS, BENCH_ROWS);
+    for (size_t i = 0; i < RAD_COUNT(near); i++) {
+        rad_token ids[TOKENS];
+        uint64_t state = 7 + i;
+        model m;
+        start_gpu(i % 2 ? 90 : 80);
+        make_model(&m, &near[i], 5 + i);
+        bench on_cpu = bench_create(m.file, RAD_BF16, 1, NULL, 1);
+        bench on_gpu = gpu_bench(m.file, &params, i % 3 ? 16 : 1);
+        for (uint32_t k = 0; k < TOKENS; k++)
+            ids[k] = (rad_token)(test_random(&state) % near[i].vocab);
+        bench_prefill(&on_cpu, 1, ids, TOKENS, cpu);
+        float *logits[] = {gpu};
+        bench_run(&on_gpu, &(piece){1, ids, 0, BEGIN}, 1, logits);
+        logits[0] = gpu + BEGIN * near[i].vocab;
+        bench_run(&on_gpu, &(piece){1, ids, BEGIN, TOKENS}, 1, logits);
+        const double d = distance(cpu, gpu, TOKENS * near[i].vocab);
+        CHECKF(d < 0.03, "%zu, %s: %g\n", i, near[i].arch, d);
+        bench_destroy(&on_cpu);
+        bench_destroy(&on_gpu);
+        end_model(&m);
+        nothing_is_left();
+    }
+}
+
+TEST(what_there_are_no_kernels_for_is_refused_by_name)
+{
+    static const struct {
+        tiny_model shape;
+        uint32_t head_dim, v_head_dim; /* where they are not the others' */
+        const char *words;
+    } refused[] = {
+        {{.arch = "gemma2", NEAR_SIZES}, 16, 16, "cuda: gemma2 has norms behind its blocks"},
+        {{.arch = "qwen3moe", NEAR_SIZES, .experts = 4, .used = 2, .expert_ffn = 32},
+         16,
+         16,
+         "cuda: qwen3moe has mixtures of experts"},
+        {{.arch = "lfm2", NEAR_SIZES, .taps = 3, .attention = 2}, 16, 16, "recurrent layers"},
+        {{.arch = "llama", NEAR_SIZES}, 16, 8, "heads of V"},
+        {{.arch = "llama", NEAR_SIZES},
+         24,
+         24,
+         "there are kernels for 16, 32, 64, 96, 128 and 256; --device cpu runs it"},
+    };
+    cuda_runner_params params = params_of(64, 64, 4);
+    rad_error err;
+    for (size_t i = 0; i < RAD_COUNT(refused); i++) {
+        model m;
+        tiny_model shape = refused[i].shape;
+        shape.head_dim = refused[i].head_dim, shape.v_head_dim = refused[i].v_head_dim;
+        make_model(&m, &shape, 3);
+        CHECK(cuda_runner_supports(m.file, &params, &err) == RAD_E_UNSUPPORTED);
+        CHECKF(strstr(err.text, refused[i].words), "%s\n", err.text);
+        end_model(&m);
+    }
+    model m;
+    make_model(&m, &near[0], 3);
+    CHECK_OK(cuda_runner_supports(m.file, &params, &err));
+    params.model.dtype = RAD_F32;
+    CHECK(cuda_runner_supports(m.file, &params, &err) == RAD_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "weights of bf16"));
+    params = params_of(64, 64, 4);
+    params.model.set_kv_dtype = true;
+    params.model.kv_dtype = RAD_I8;
+    CHECK(cuda_runner_supports(m.file, &params, &err) == RAD_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "K and V as bf16"));
+    end_model(&m);
+}
+
+TEST(a_runner_takes_what_was_measured)
+{
+    const cuda_runner_params params = params_of(64, 64, 4);
+    model_sizes sizes;
+    size_t device_bytes, pinned_bytes, objects;
+    model m;
+    make_model(&m, &near[0], 3);
+    start_gpu(80);
+    CHECK_OK(cuda_runner_measure(NULL, m.file, &params, &sizes, NULL));
+    runner *r = make_runner(m.file, &params);
+    the_fake()->fake_cuda_live(&device_bytes, &pinned_bytes, &objects);
+    const size_t ours = sizes.weights_bytes + sizes.buffers_bytes;
+    CHECKF(device_bytes >= ours && device_bytes < ours + (8 << 20), "%zu of %zu\n", device_bytes,
+           ours);
+    CHECK(sizes.matrix_bytes[GEMM_BF16] > 0 && !strcmp(r->info.weights, "bf16"));
+    CHECK(!strcmp(cuda_runner_attn(r), "cuda-sm80") && r->info.kv_dtype == RAD_BF16);
+    runner_destroy(r);
+    nothing_is_left();
+
+    /* With less memory it says how much was wanted, and for what. */
+    rad_error err = {0};
+    start_gpu(80);
+    the_fake()->fake_cuda_memory(ours / 2);
+    CHECK(cuda_runner_create(NULL, m.file, &params, &r, &err) == RAD_E_NOMEM);
+    CHECKF(!r && strstr(err.text, "cuda: no memory for ") && strstr(err.text, " MB wanted, "),
+           "%s\n", err.text);
+    nothing_is_left();
+    end_model(&m);
+}
+
+/* ---- P1 ---- */
+
+enum { MANY = 64, DECODED = 24, TEXT = 80 };
+
+/* Up to MANY requests, each with a text of its own; row i + 1 has slots of its own. */
+typedef struct crowd {
+    runner *r;
+    rad_req_to_token_pool *rows;
+    rad_token_to_kv_pool *kv;
+    rad_token text[MANY][TEXT];
+    uint64_t cold[MANY][TEXT]; /* digests of the logits behind each token */
+    uint32_t done[MANY];
+} crowd;
+
+/* Requests `who` go on by `counts` tokens each; all of their logits are compared with the cold
+ * ones, or are those. */
+static void go_on(crowd *c, const uint32_t *who, const uint32_t *counts, uint32_t n, bool cold)
+{
+    enum { MOST = MANY * TEXT };
+    static rad_token ids[MOST];
+    static uint32_t positions[MOST], at[MOST];
+    static rad_slot loc[MOST];
+    rad_row rows[MANY];
+    uint32_t lens[MANY], prefix[MANY], start[MANY], tokens = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i] = (rad_row)who[i] + 1;
+        prefix[i] = c->done[who[i]], lens[i] = prefix[i] + counts[i], start[i] = tokens;
+        for (uint32_t p = prefix[i]; p < lens[i]; p++, tokens++) {
+            ids[tokens] = c->text[who[i]][p];
+            positions[tokens] = p;
+            loc[tokens] = rad_req_to_token_row(c->rows, rows[i])[p];
+            at[tokens] = tokens;
+        }
+    }
+    const forward_batch batch = {.num_reqs = n,
+                                 .num_tokens = tokens,
+                                 .input_ids = ids,
+                                 .positions = positions,
+                                 .out_cache_loc = loc,
+                                 .req_pool_indices = rows,
+                                 .seq_lens = lens,
+                                 .extend_prefix_lens = prefix,
+                                 .extend_seq_lens = counts,
+                                 .extend_start_loc = start,
+                                 .num_logits = tokens,
+                                 .logits_indices = at,
+                                 .req_to_token_pool = c->rows,
+                                 .token_to_kv_pool = c->kv};
+    const float *logits;
+    rad_error err = {0};
+    rad_status status = runner_forward(c->r, &batch, &logits, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    const uint32_t vocab = c->r->info.vocab_size;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t p = prefix[i]; p < lens[i]; p++, logits += vocab) {
+            const uint64_t digest = XXH3_64bits(logits, vocab * sizeof *logits);
+            if (cold) c->cold[who[i]][p] = digest;
+            CHECKF(digest == c->cold[who[i]][p], "request %u of %u at position %u differs\n",
+                   who[i], n, p);
+        }
+        c->done[who[i]] = cold ? 0 : lens[i];
+    }
+}
+
+/* Crowds of any size that decode: in graphs of their own number, padded, and without. */
+static void run_crowd(const tiny_model *shape, int capability, uint32_t requests)
+{
+    static crowd c;
+    uint64_t state = test_seed();
+    const uint64_t seed = state;
+    model m;
+    memset(&c, 0, sizeof c);
+    start_gpu(capability);
+    the_fake()->fake_cuda_order(seed);
+    make_model(&m, shape, 21);
+    const cuda_runner_params params = params_of(MANY * 8, MANY * 8, requests);
+    c.r = make_runner(m.file, &params);
+    CHECK_OK(runner_create_pool(c.r, NULL, RUNNER_ALL_LAYERS, MANY * TEXT, 1, &c.kv, NULL));
+    rad_req_to_token_pool_params rows = {
+        .struct_size = sizeof rows, .num_rows = MANY, .row_tokens = TEXT};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &c.rows, NULL));
+    for (uint32_t i = 0; i < requests; i++)
+        for (uint32_t p = 0; p < TEXT; p++) {
+            c.text[i][p] = (rad_token)(test_random(&state) % shape->vocab);
+            rad_req_to_token_row(c.rows, (rad_row)i + 1)[p] = (rad_slot)(1 + p * MANY + i);
+        }
+    print_message("  seed %llu\n", (unsigned long long)seed);
+    for (uint32_t i = 0; i < requests; i++)
+        go_on(&c, &i, &(uint32_t){TEXT - 1}, 1, true);
+
+    uint32_t all[MANY], counts[MANY];
+    for (uint32_t i = 0; i < requests; i++) {
+        all[i] = i, counts[i] = 1 + (uint32_t)(test_random(&state) % 7);
+    }
+    go_on(&c, all, counts, requests, false);
+    for (uint32_t i = 0; i < requests; i++)
+        counts[i] = 1;
+    for (uint32_t step = 0; step < DECODED; step++) {
+        uint32_t who[MANY], n = 0;
+        const uint64_t of = 1 + test_random(&state) % 4;
+        for (uint32_t i = 0; i < requests; i++)
+            if (step == 0 || test_random(&state) % of == 0) who[n++] = i;
+        if (n) go_on(&c, who, counts, n, false);
+    }
+    const cuda_runner_stats stats = cuda_runner_get_stats(c.r);
+    CHECK(stats.graph_steps >= DECODED / 2 && stats.captured > 2);
+    rad_req_to_token_pool_destroy(c.rows);
+    rad_token_to_kv_pool_destroy(c.kv);
+    runner_destroy(c.r);
+    end_model(&m);
+    nothing_is_left();
+}
+
+TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
+{
+    run_crowd(&near[0], 80, 8);
+    run_crowd(&near[4], 90, (uint32_t)test_scale(17, MANY));
+}
+
+static uint32_t make_prompt(rad_token *ids)
+{
+    const uint32_t vocab = w.model->info.vocab_size, most = CONTEXT - MOST_NEW - 1;
+    uint32_t how = below(10), n = 0, from = below(KEPT);
+    if (how >= 6) { /* a document that many ask about at one time */
+        uint64_t document = 1 + below(2);
+        for (n = 0; n < 266; n++) /* which is more than a span of attention */
+            ids[n] = (rad_token)(test_random(&document) % vocab);
+    } else if (w.kept_len[from]) { /* a fork, or a repetition */
+        n = RAD_MIN(w.kept_len[from], most);
+        if (below(3)) n = 1 + below(n);
+        memcpy(ids, w.kept[from], n * sizeof *ids);
+    }
+    uint32_t own = n ? below(RAD_MIN(40, most - n + 1)) : 1 + below(below(2) ? 40 : most);
+    for (uint32_t i = 0; i < own && n < most; i++)
+        ids[n++] = (rad_token)below(vocab);
+    return n;
+}
+
+/* Histories through a scheduler with a pool that is too small: prompts cut anywhere, decoding alone
+ * and among others, shared blocks read once, evictions, retractions; with `tiers`, what was evicted
+ * comes back from the host. Every row of logits has the bits of a cold prefill. */
+static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, bool tiers,
+                   uint32_t histories)
+{
+    model m;
+    start_gpu(capability);
+    make_model(&m, shape, 11);
+    const cuda_runner_params params = params_of(4 * CONTEXT, CONTEXT, 8);
+    runner *gpu = make_runner(m.file, &params);
+    witness_take(gpu, shape->arch);
+    the_fake()->fake_cuda_order(w.seed);
+    w.make_prompt = make_prompt;
+    scheduler_params p = witness_params(page_size, (tiers ? 2 : 3) * CONTEXT);
+    rad_host_kv_pool_params host = {.struct_size = sizeof host, .layout = below(2), .ratio = 4};
+    rad_hicache_params cache = {.struct_size = sizeof cache, .write_policy = below(3)};
+    if (tiers) p.hicache = &cache, p.host_pool = &host;
+    witness_scheduler(&p);
+    w.s->groups.member_cost = w.s->groups.token_cost = 0;
+    run_histories(histories);
+    scheduler_stats st;
+    scheduler_get_stats(w.s, &st);
+    scheduler_destroy(w.s);
+    CHECK(w.wrong == 0 && w.rows_checked > histories);
+    const cuda_runner_stats stats = cuda_runner_get_stats(gpu);
+    print_message("  %s, page %u, seed %llu: %llu rows of logits, %llu steps with groups, %llu of "
+                  "%llu in graphs, %llu tokens loaded\n",
+                  w.what, page_size, (unsigned long long)w.seed, (unsigned long long)w.rows_checked,
+                  (unsigned long long)w.grouped_steps, (unsigned long long)stats.graph_steps,
+                  (unsigned long long)stats.steps, (unsigned long long)st.loaded_tokens);
+    witness_end();
+    end_model(&m);
+    nothing_is_left();
+}
+
+enum { HISTORIES = 8, HISTORIES_LONG = 300 };
+
+TEST(a_llama_gives_the_same_bits_warm_and_cold)
+{
+    run_p1(&p1_llama, 80, 1, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+}
+
+TEST(a_qwen3_gives_the_same_bits_warm_and_cold)
+{
+    run_p1(&p1_qwen3, 90, 16, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+}
+
+TEST(a_model_with_windows_gives_the_same_bits_warm_and_cold)
+{
+    run_p1(&p1_windowed[0], 80, 16, false, (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
+}
+
+TEST(what_comes_back_from_the_host_gives_the_same_bits)
+{
+    run_p1(&p1_llama, 90, 16, true, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+}
+
+/* ---- slots ---- */
+
+TEST(patches_are_what_changed_in_a_row)
+{
+    enum { ROWS = 3, LD = 40, ROUNDS = 3000 };
+    rad_slot table[ROWS][LD] = {{0}}, row[LD] = {0}, values[2 * LD];
+    const rad_env env = rad_env_or_default(NULL);
+    uint64_t state = test_seed();
+    uint32_t sent = 0;
+    cuda_slots s;
+    CHECK_OK(cuda_slots_init(&env, 0, ROWS, LD, &s, NULL));
+    memset(table, 0x77, sizeof table);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint32_t r = (uint32_t)(test_random(&state) % ROWS);
+        const uint32_t count = 1 + (uint32_t)(test_random(&state) % LD), at = round % LD;
+        for (uint32_t i = (uint32_t)(test_random(&state) % LD); i < count; i++)
+            row[i] += test_random(&state) % 3 == 0;
+        slot_patch p = {0};
+        const uint32_t room = test_random(&state) % 8 ? LD : 2;
+        uint32_t n = cuda_slots_compare(&s, r, row, count, values, at, room, &p);
+        if (n == UINT32_MAX) {
+            const uint32_t first = cuda_slots_take(&s, r, row, count);
+            memcpy(&table[r][first], row + first, (count - first) * sizeof *row);
+        } else if (n) {
+            CHECK(n <= room && p.from == at && p.count == n && p.to >= r * LD);
+            memcpy(&table[0][0] + p.to, values + p.from, n * sizeof *row);
+            sent += n;
+        }
+        CHECK(!memcmp(table[r], row, count * sizeof *row));
+        if (round % 500 == 0) {
+            cuda_slots_forget(&s);
+            memset(table, 0x77, sizeof table);
+        }
+    }
+    CHECK(s.patched >= sent && s.patched < ROUNDS * LD);
+    cuda_slots_fini(&env, &s);
+    CHECK(cuda_slots_init(&env, 0, 1 << 20, 1 << 20, &s, NULL) == RAD_E_LIMIT);
+}
+
+/* ---- what fails ---- */
+
+static const tiny_model small = {.arch = "qwen3",
+                                 .vocab = 40,
+                                 .layers = 1,
+                                 .dim = 32,
+                                 .ffn = 32,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .head_dim = 16,
+                                 .v_head_dim = 16,
+                                 .rope_dim = 16,
+                                 .context = 64};
+
+/* A prefill and two steps that decode, the second one a graph's replay, each with a token chosen;
+ * a step that fails is taken once more. Returns how often that happened. */
+static uint32_t run_steps(runner *r, rad_token tokens[3])
+{
+    enum { PROMPT = 5 };
+    rad_error err = {0};
+    rad_token_to_kv_pool *kv = NULL;
+    rad_req_to_token_pool *rows;
+    rad_row row;
+    uint32_t failed = 0;
+    const rad_req_to_token_pool_params row_params = {
+        .struct_size = sizeof row_params, .num_rows = 1, .row_tokens = 64};
+    CHECK_OK(rad_req_to_token_pool_create(NULL, &row_params, &rows, NULL));
+    CHECK_OK(rad_req_to_token_alloc(rows, &row));
+    while (runner_create_pool(r, NULL, RUNNER_ALL_LAYERS, 64, 1, &kv, &err) != RAD_OK)
+        CHECK(!failed++ && strlen(err.text) > 10);
+    rad_token ids[PROMPT + 3] = {7, 3, 9, 1, 30};
+    for (uint32_t step = 0, from = 0, to = PROMPT; step < 3;) {
+        const uint32_t n = to - from, last = n - 1;
+        uint32_t positions[PROMPT];
+        rad_slot *slots = rad_req_to_token_row(rows, row);
+        for (uint32_t i = 0; i < to; i++)
+            slots[i] = (rad_slot)i + 3;
+        for (uint32_t i = 0; i < n; i++)
+            positions[i] = from + i;
+        const forward_batch batch = {.num_reqs = 1,
+                                     .num_tokens = n,
+                                     .input_ids = ids + from,
+                                     .positions = positions,
+                                     .out_cache_loc = slots + from,
+                                     .req_pool_indices = &row,
+                                     .seq_lens = &to,
+                                     .extend_prefix_lens = &from,
+                                     .extend_seq_lens = &n,
+                                     .extend_start_loc = &(uint32_t){0},
+                                     .num_logits = 1,
+                                     .logits_indices = &last,
+                                     .req_to_token_pool = rows,
+                                     .token_to_kv_pool = kv};
+        const sampling_params params = {.temperature = step == 1 ? 0.8f : 0, .top_p = 1};
+        const runner_sample sample = {.params = &params, .position = to};
+        rad_status status = runner_forward(r, &batch, NULL, &err);
+        if (status == RAD_OK) status = r->ops->sample(r, &sample, 1, &tokens[step], &err);
+        if (status != RAD_OK) {
+            CHECKF(strstr(err.text, "cuda: ") && strstr(err.text, "CUDA_ERROR_"), "%s\n", err.text);
+            CHECKF(!failed++, "%s\n", err.text);
+            continue;
+        }
+        ids[to] = tokens[step++];
+        from = to++;
+    }
+    rad_token_to_kv_pool_destroy(kv);
+    rad_req_to_token_pool_destroy(rows);
+    return failed;
+}
+
+/* Whatever call of the driver fails, once: create says so and leaves nothing, a step says so and
+ * gives the same tokens when it is taken again. */
+TEST(every_call_of_the_driver_may_fail)
+{
+    enum { MEMORY = 900 }; /* an error that no call gives by itself */
+    rad_token right[3], tokens[3];
+    const cuda_runner_params params = params_of(16, 4, 2);
+    model m;
+    make_model(&m, &small, 2);
+    start_gpu(90);
+    runner *r = make_runner(m.file, &params);
+    CHECK(run_steps(r, right) == 0);
+    const long calls = the_fake()->fake_cuda_calls();
+    runner_destroy(r);
+    nothing_is_left();
+
+    uint32_t refused = 0, repeated = 0;
+    const long step = test_scale(3, 1);
+    for (long n = (long)(test_seed() % (uint64_t)step); n < calls; n += step) {
+        rad_error err = {0};
+        uint32_t failed = 1;
+        start_gpu(90);
+        the_fake()->fake_cuda_fail_at(n, n % 3 ? MEMORY : CUDA_OUT_OF_MEMORY);
+        rad_status status = cuda_runner_create(NULL, m.file, &params, &r, &err);
+        if (status != RAD_OK) {
+            CHECKF(!r && strstr(err.text, "cuda: "), "call %ld: %s\n", n, err.text);
+            refused++;
+        } else {
+            failed = run_steps(r, tokens);
+            CHECKF(!memcmp(tokens, right, sizeof tokens), "call %ld\n", n);
+            repeated += failed;
+        }
+        the_fake()->fake_cuda_fail_at(-1, 0);
+        runner_destroy(r);
+        if (failed) nothing_is_left(); /* else it was a call that gives something back */
+    }
+    print_message("  %ld calls: %u times no runner, %u steps repeated\n", calls, refused, repeated);
+    CHECK(refused > 0 && repeated > 0);
+    end_model(&m);
+}
+
+TEST(every_allocation_may_fail)
+{
+    const cuda_runner_params params = params_of(16, 4, 2);
+    runner *r = NULL;
+    model m;
+    make_model(&m, &small, 2);
+    long n = 0;
+    for (; !r; n++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, n);
+        rad_error err = {0};
+        start_gpu(80);
+        rad_status status = cuda_runner_create(&env, m.file, &params, &r, &err);
+        CHECK(status == (r ? RAD_OK : RAD_E_NOMEM));
+        CHECK(r || strlen(err.text) > 10);
+        runner_destroy(r);
+        CHECK(t.bytes == 0);
+        nothing_is_left();
+    }
+    CHECK(n > 6);
+    end_model(&m);
+}
+
+TEST_MAIN()
