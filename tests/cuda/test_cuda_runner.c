@@ -224,6 +224,23 @@ TEST(a_runner_takes_what_was_measured)
 
 /* ---- P1 ---- */
 
+static const tiny_model small = {.arch = "qwen3",
+                                 .vocab = 40,
+                                 .layers = 1,
+                                 .dim = 32,
+                                 .ffn = 32,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .head_dim = 16,
+                                 .v_head_dim = 16,
+                                 .rope_dim = 16,
+                                 .context = 96};
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { HISTORIES = 5, HISTORIES_LONG = 50, CROWD = 9 };
+#else
+enum { HISTORIES = 8, HISTORIES_LONG = 300, CROWD = 17 };
+#endif
 enum { MANY = 64, DECODED = 24, TEXT = 80 };
 
 /* Up to MANY requests, each with a text of its own; row i + 1 has slots of its own. */
@@ -287,7 +304,7 @@ static void go_on(crowd *c, const uint32_t *who, const uint32_t *counts, uint32_
 }
 
 /* Crowds of any size that decode: in graphs of their own number, padded, and without. */
-static void run_crowd(const tiny_model *shape, int capability, uint32_t requests)
+static void run_crowd(const tiny_model *shape, int capability, uint32_t requests, bool early)
 {
     static crowd c;
     uint64_t state = test_seed();
@@ -297,8 +314,10 @@ static void run_crowd(const tiny_model *shape, int capability, uint32_t requests
     start_gpu(capability);
     the_fake()->fake_cuda_order(seed);
     make_model(&m, shape, 21);
-    const cuda_runner_params params = params_of(MANY * 8, MANY * 8, requests);
+    const uint32_t most = RAD_MAX(8 * requests, (uint32_t)TEXT);
+    const cuda_runner_params params = params_of(most, most, requests);
     c.r = make_runner(m.file, &params);
+    the_fake()->fake_cuda_early(early);
     CHECK_OK(runner_create_pool(c.r, NULL, RUNNER_ALL_LAYERS, MANY * TEXT, 1, &c.kv, NULL));
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = MANY, .row_tokens = TEXT};
@@ -327,7 +346,7 @@ static void run_crowd(const tiny_model *shape, int capability, uint32_t requests
         if (n) go_on(&c, who, counts, n, false);
     }
     const cuda_runner_stats stats = cuda_runner_get_stats(c.r);
-    CHECK(stats.graph_steps >= DECODED / 2 && stats.captured > 2);
+    CHECK(stats.graph_steps >= DECODED / 2 && stats.captured > 1);
     rad_req_to_token_pool_destroy(c.rows);
     rad_token_to_kv_pool_destroy(c.kv);
     runner_destroy(c.r);
@@ -337,8 +356,26 @@ static void run_crowd(const tiny_model *shape, int capability, uint32_t requests
 
 TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
 {
-    run_crowd(&near[0], 80, 8);
-    run_crowd(&near[4], 90, (uint32_t)test_scale(17, MANY));
+    run_crowd(&near[0], 80, 8, false);
+    run_crowd(&near[4], 90, (uint32_t)test_scale(CROWD, MANY), false);
+}
+
+/* Launches that may begin early see memory as it was before all that overlap, until they wait: who
+ * reads too early has other numbers. */
+TEST(kernels_that_begin_early_change_no_bits)
+{
+    run_crowd(&small, 90, 3, true);
+}
+
+/* Questions about three documents in turn, of which the pool holds little more than one. */
+static uint32_t make_question(rad_token *ids)
+{
+    static uint32_t questions;
+    uint64_t document = 1 + questions++ % 3;
+    for (uint32_t n = 0; n < 270; n++)
+        ids[n] =
+            (rad_token)(test_random(n < 256 ? &document : &w.state) % w.model->info.vocab_size);
+    return 270;
 }
 
 static uint32_t make_prompt(rad_token *ids)
@@ -373,18 +410,20 @@ static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, 
     runner *gpu = make_runner(m.file, &params);
     witness_take(gpu, shape->arch);
     the_fake()->fake_cuda_order(w.seed);
-    w.make_prompt = make_prompt;
-    scheduler_params p = witness_params(page_size, (tiers ? 2 : 3) * CONTEXT);
+    w.make_prompt = tiers ? make_question : make_prompt;
+    scheduler_params p = witness_params(page_size, tiers ? CONTEXT + 48 : 3 * CONTEXT);
     rad_host_kv_pool_params host = {.struct_size = sizeof host, .layout = below(2), .ratio = 4};
-    rad_hicache_params cache = {.struct_size = sizeof cache, .write_policy = below(3)};
+    rad_hicache_params cache = {.struct_size = sizeof cache, .write_policy = below(2) * 2};
     if (tiers) p.hicache = &cache, p.host_pool = &host;
     witness_scheduler(&p);
     w.s->groups.member_cost = w.s->groups.token_cost = 0;
-    run_histories(histories);
-    scheduler_stats st;
-    scheduler_get_stats(w.s, &st);
+    scheduler_stats st = {0};
+    for (int i = 0; i < 10 && (i == 0 || (tiers && !st.loaded_tokens)); i++) {
+        run_histories(histories);
+        scheduler_get_stats(w.s, &st);
+    }
     scheduler_destroy(w.s);
-    CHECK(w.wrong == 0 && w.rows_checked > histories);
+    CHECK(w.wrong == 0 && w.rows_checked > 0 && (!tiers || st.loaded_tokens > 0));
     const cuda_runner_stats stats = cuda_runner_get_stats(gpu);
     print_message("  %s, page %u, seed %llu: %llu rows of logits, %llu steps with groups, %llu of "
                   "%llu in graphs, %llu tokens loaded\n",
@@ -395,8 +434,6 @@ static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, 
     end_model(&m);
     nothing_is_left();
 }
-
-enum { HISTORIES = 8, HISTORIES_LONG = 300 };
 
 TEST(a_llama_gives_the_same_bits_warm_and_cold)
 {
@@ -458,18 +495,6 @@ TEST(patches_are_what_changed_in_a_row)
 }
 
 /* ---- what fails ---- */
-
-static const tiny_model small = {.arch = "qwen3",
-                                 .vocab = 40,
-                                 .layers = 1,
-                                 .dim = 32,
-                                 .ffn = 32,
-                                 .heads = 2,
-                                 .kv_heads = 1,
-                                 .head_dim = 16,
-                                 .v_head_dim = 16,
-                                 .rope_dim = 16,
-                                 .context = 64};
 
 /* A prefill and two steps that decode, the second one a graph's replay, each with a token chosen;
  * a step that fails is taken once more. Returns how often that happened. */
