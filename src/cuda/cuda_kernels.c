@@ -69,7 +69,8 @@ static_assert((int)NUM_KERNELS <= (int)CUDA_MOST_KERNELS, "");
 
 uint32_t cuda_kernels_arch(const cuda_gpu *gpu)
 {
-    return gpu->capability == 90 ? 90 : 80; /* PTX for sm_90a is for no other GPU */
+    /* PTX for sm_90a is for no other GPU, and drivers of CUDA 11 do not know it. */
+    return gpu->capability == 90 && gpu->cu->version >= 12000 ? 90 : 80;
 }
 
 /* Of attention, that of the model's head_dim alone: `attention`. */

@@ -74,8 +74,10 @@ static rad_status run_step(cuda_runner *r, const forward_batch *batch, bool want
     cuda_step step;
     rad_status status = upload(r, batch, &padded, &step, err);
     if (status != RAD_OK) return status;
+    /* Drivers before CUDA 12.3 capture no dependent launches. */
+    const bool dependent = r->dependent && (!padded || r->cu.version >= 12030);
     cuda_queue queue = {
-        .kernels = &r->kernels, .stream = r->stream, .dependent = r->dependent, .err = err};
+        .kernels = &r->kernels, .stream = r->stream, .dependent = dependent, .err = err};
     status = padded ? cuda_graphs_run(&r->graphs, &pass, &step, &queue)
                     : cuda_forward(&pass, &step, &queue);
     if (status != RAD_OK) return status;
