@@ -82,6 +82,8 @@ void emulated_copy16_async(void *shared, const void *global, int yes, const char
 void emulated_copy_commit(const char *where);
 void emulated_copy_wait(u32 groups);
 void emulated_wait_previous(const char *where);
+void emulated_fence_device(void);
+u32 emulated_atomic_add_u32(u32 *to, u32 v);
 
 #define SYNC_BLOCK()                    emulated_sync_block(EMULATED_HERE)
 #define sync_warp()                     emulated_sync_warp(EMULATED_HERE)
@@ -96,9 +98,11 @@ void emulated_wait_previous(const char *where);
 #define copy16_async(shared, global)    emulated_copy16_async(shared, global, 1, EMULATED_HERE)
 #define copy16_async_if(shared, global, yes)                                                       \
     emulated_copy16_async(shared, global, yes, EMULATED_HERE)
-#define copy_commit()     emulated_copy_commit(EMULATED_HERE)
-#define wait_previous()   emulated_wait_previous(EMULATED_HERE)
-#define COPY_WAIT(groups) emulated_copy_wait(groups)
+#define copy_commit()         emulated_copy_commit(EMULATED_HERE)
+#define fence_device()        emulated_fence_device()
+#define atomic_add_u32(to, v) emulated_atomic_add_u32(to, v)
+#define wait_previous()       emulated_wait_previous(EMULATED_HERE)
+#define COPY_WAIT(groups)     emulated_copy_wait(groups)
 
 INLINE float bits_float(u32 u)
 {
@@ -132,13 +136,6 @@ INLINE float half_float(u32 bits)
                                      : size * 0x1p112f;
     return bits & 0x8000 ? -size : size;
 }
-INLINE u32 atomic_add_u32(u32 *to, u32 v) /* blocks run one after another */
-{
-    u32 was = *to;
-    *to += v;
-    return was;
-}
-INLINE void fence_device(void) {}
 INLINE void launch_next(void) {}
 
 #ifdef HOPPER

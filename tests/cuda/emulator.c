@@ -326,6 +326,7 @@ static void run_block(u64 block)
         memset(kernel->shared_begin, 0xa5, (size_t)(kernel->shared_end - kernel->shared_begin));
     if (emulated->shared_bytes) memset(emulated->dynamic_shared, 0xa5, emulated->shared_bytes);
     hopper_begin_block();
+    hidden_begin_block();
     stale_begin_block(block);
     for (u32 t = 0; t < emulated->threads; t++)
         fiber_begin(t);
@@ -338,6 +339,7 @@ static void run_block(u64 block)
         }
     } while (!emulated->failed && (hopper_land_box() || meet_block()));
     (void)stale_end();
+    hidden_end_block();
     if (!emulated->failed) hopper_end_block();
 }
 
@@ -415,6 +417,7 @@ const char *emulate(const emulation *launch)
     emulated->failed = false;
     memcpy(emulated_grid, launch->grid, sizeof emulated_grid);
     run_grid();
+    hidden_end_launch();
     bool failed = emulated->failed;
     free(shared);
     pthread_mutex_unlock(&running);

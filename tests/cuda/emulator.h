@@ -13,7 +13,7 @@
  * a GPU would answer with an error or leave undefined ends the launch with words: lanes that meet
  * at different instructions, barriers that not all threads reach, misaligned addresses.
  *
- * What the emulator does not see: races between blocks, missing fences, bank conflicts. NaNs have
+ * What the emulator does not see: races between blocks but those below, bank conflicts. NaNs have
  * the CPU's bits, except those that matrix instructions make. Blocks that wait for one another
  * hang.
  *
@@ -47,17 +47,28 @@ typedef struct emulator_stale {
     size_t bytes;
 } emulator_stale;
 
+/* Memory that blocks share, and room for twice as many bytes. */
+typedef struct emulator_shared {
+    char *at;
+    char *fenced; /* as it was at the block's last fence_device */
+    char *seen;   /* by other blocks */
+    size_t bytes;
+} emulator_shared;
+
 /* With `stale`, the launch began early: in some of its blocks that memory is as it was then until
  * every thread waits or has ended, those in wait_previous go on with what it is now. What has been
- * written there by then ends the launch. */
+ * written there by then ends the launch. With `shared`, others see of what a block writes there
+ * only what stood before a fence_device and an atomic behind that; all of it when the launch has
+ * ended. Not both. */
 typedef struct emulation {
     const char *kernel;
     uint32_t grid[3], threads, shared_bytes;
     const void *args;
     uint64_t order;
     tensor_core_model model;
-    uint32_t num_stale;
+    uint32_t num_stale, num_shared;
     const emulator_stale *stale;
+    const emulator_shared *shared;
 } emulation;
 
 /* Runs a launch to its end. NULL, or what went wrong: valid until the next call of this thread. */

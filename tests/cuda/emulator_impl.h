@@ -1,6 +1,7 @@
 /* emulator_impl.h - what the emulator's files share: emulator.c has fibers, blocks and launches,
  * emulator_warp.c what a thread does and a warp together, emulator_hopper.c barriers that count
- * bytes, bulk copies and wgmma, emulator_stale.c launches that begin early. */
+ * bytes, bulk copies and wgmma, emulator_memory.c what blocks see of it where others are at work.
+ */
 #ifndef TESTS_CUDA_EMULATOR_IMPL_H
 #define TESTS_CUDA_EMULATOR_IMPL_H
 
@@ -162,9 +163,12 @@ const char *describe_meeting(char to[256], const meeting *at);
 void gather_sums(float *const *registers, u32 at, u32 d[16][8]);
 void scatter_sums(float *const *registers, u32 at, const u32 d[16][8]);
 
-/* ---- emulator_stale.c ---- */
+/* ---- emulator_memory.c ---- */
 void stale_begin_block(u64 block);
 bool stale_end(void); /* memory is as it is from now on; false: it has been */
+void hidden_begin_block(void);
+void hidden_end_block(void);
+void hidden_end_launch(void);
 
 /* ---- emulator_hopper.c ---- */
 void hopper_begin_block(void);

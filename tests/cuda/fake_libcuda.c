@@ -45,7 +45,7 @@ struct CUfunc_st {
 };
 
 typedef struct machine {
-    long driver, capability, devices, init, memory, order, early, fail_at, fail;
+    long driver, capability, devices, init, memory, order, early, fences, fail_at, fail;
 } machine;
 
 static const machine default_machine = {
@@ -59,6 +59,7 @@ static struct CUctx_st primary;
 static struct CUmod_st *modules;
 static _Thread_local cuda_context contexts[MOST_CONTEXTS];
 static _Thread_local int num_contexts;
+static _Thread_local bool inside; /* this thread holds the lock */
 
 /* ---- the machine ---- */
 
@@ -71,8 +72,8 @@ static void configure(void)
         {"driver", offsetof(machine, driver)},   {"capability", offsetof(machine, capability)},
         {"devices", offsetof(machine, devices)}, {"init", offsetof(machine, init)},
         {"memory", offsetof(machine, memory)},   {"order", offsetof(machine, order)},
-        {"early", offsetof(machine, early)},     {"fail_at", offsetof(machine, fail_at)},
-        {"fail", offsetof(machine, fail)}};
+        {"early", offsetof(machine, early)},     {"fences", offsetof(machine, fences)},
+        {"fail_at", offsetof(machine, fail_at)}, {"fail", offsetof(machine, fail)}};
     now = default_machine;
     for (const char *at = getenv("RADISH_FAKE_CUDA"); at && *at; at += strcspn(at, " ,")) {
         at += strspn(at, " ,");
@@ -89,12 +90,18 @@ static void apply(void)
 {
     memory_set_total((size_t)now.memory);
     work_set_machine((uint64_t)now.order,
-                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80, now.early);
+                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80, now.early,
+                     now.fences);
 }
 
 static void lock_machine(void)
 {
+    if (inside) { /* a handler of signals jumped out */
+        fprintf(stderr, "libcuda-emulated: a kernel or a copy crashed, nothing goes on after it\n");
+        abort();
+    }
     pthread_mutex_lock(&lock);
+    inside = true;
     if (!configured) {
         configure();
         apply();
@@ -103,6 +110,7 @@ static void lock_machine(void)
 
 static int leave(int result)
 {
+    inside = false;
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -174,6 +182,14 @@ void fake_cuda_early(int on)
 {
     lock_machine();
     now.early = on;
+    apply();
+    leave(0);
+}
+
+void fake_cuda_fences(int on)
+{
+    lock_machine();
+    now.fences = on;
     apply();
     leave(0);
 }

@@ -18,7 +18,7 @@
  * call wait_previous is a kernel that goes wrong.
  *
  * A process that cannot call the functions below sets RADISH_FAKE_CUDA to words of NAME=NUMBER:
- * capability, driver, devices, init, memory, order, early, fail_at, fail. */
+ * capability, driver, devices, init, memory, order, early, fences, fail_at, fail. */
 #ifndef TESTS_CUDA_FAKE_LIBCUDA_H
 #define TESTS_CUDA_FAKE_LIBCUDA_H
 
@@ -41,10 +41,13 @@
     /* The order in which threads and blocks run: emulator.h. A seed differs from launch to        \
      * launch. */                                                                                  \
     F(void, fake_cuda_order, (uint64_t order))                                                     \
-    /* Launches that may begin early (programmatic serialization) see, in some of their blocks,    \
-     * memory as it was before those before them, until wait_previous. Slow: all of it is          \
-     * compared. */                                                                                \
+    /* What overlaps on a GPU, one or the other; slow, since all memory is compared. Early:        \
+     * launches that may begin early (programmatic serialization) see, in some of their blocks,                   \
+     * memory as it was before those before them, until wait_previous. */                                             \
     F(void, fake_cuda_early, (int on))                                                             \
+    /* Fences: blocks see of another what it wrote before a fence_device and an atomic behind it,  \
+     * the rest when the launch has ended. */                                                      \
+    F(void, fake_cuda_fences, (int on))                                                            \
     /* Launches that were carried out since the reset. */                                          \
     F(long, fake_cuda_launches, (void))
 

@@ -24,8 +24,9 @@ static const size_t ARENA_BYTES = (size_t)1 << 36; /* addresses, not memory */
 typedef struct block {
     char *at;
     size_t bytes;
-    bool owned; /* of pinned memory: allocated here */
-    char *then; /* what memory_remember found; NULL: nothing */
+    bool owned;   /* of pinned memory: allocated here */
+    char *then;   /* what memory_remember found; NULL: nothing */
+    char *fenced; /* for memory_share */
     struct block *next;
 } block;
 
@@ -35,6 +36,7 @@ static block *blocks, *pinned;
 static int windows;
 static emulator_stale *stale;
 static size_t num_stale, most_stale;
+static emulator_shared *shared;
 
 void memory_set_total(size_t bytes)
 {
@@ -127,6 +129,23 @@ uint32_t memory_compare(const emulator_stale **out)
     return (uint32_t)num_stale;
 }
 
+uint32_t memory_share(const emulator_shared **out)
+{
+    uint32_t count = 0;
+    memory_remember();
+    for (block *b = blocks; b; b = b->next)
+        count++;
+    shared = realloc(shared, (count + 1) * sizeof *shared);
+    if (!shared) abort();
+    count = 0;
+    for (block *b = blocks; b; b = b->next) {
+        if (!b->fenced && !(b->fenced = malloc(b->bytes))) abort();
+        shared[count++] = (emulator_shared){b->at, b->fenced, b->then, b->bytes};
+    }
+    *out = shared;
+    return count;
+}
+
 void *memory_alloc(size_t bytes)
 {
     if (!bytes || used > total || bytes > total - used) return NULL;
@@ -179,6 +198,7 @@ bool memory_free(void *memory)
     used -= b->bytes;
     forget();
     free(b->then);
+    free(b->fenced);
     ASAN_POISON_MEMORY_REGION(b->at, b->bytes);
     free(b);
     return true;
@@ -261,6 +281,8 @@ void memory_reset(void)
     while (pinned)
         unpin(pinned->at, pinned->owned);
     free(stale);
+    free(shared);
     stale = NULL;
+    shared = NULL;
     num_stale = most_stale = 0;
 }

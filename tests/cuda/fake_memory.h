@@ -27,6 +27,9 @@ void memory_window_end(void);
 void memory_remember(void);
 uint32_t memory_compare(const emulator_stale **out);
 
+/* All of device memory as what blocks share, whose number is returned. */
+uint32_t memory_share(const emulator_shared **out);
+
 /* Pinned: allocated here, or the caller's own. */
 void *pinned_alloc(size_t bytes);
 bool pinned_free(void *memory);

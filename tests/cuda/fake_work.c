@@ -73,7 +73,7 @@ static long done, launches;
 static int broken; /* what every call returns since a kernel went wrong */
 static uint64_t order;
 static tensor_core_model model;
-static bool early;
+static bool early, fences;
 static cuda_stream chain; /* whose last launches may overlap: what was before them is remembered */
 
 static void *allocate(size_t bytes)
@@ -159,7 +159,10 @@ static int run_launch(cuda_stream stream, const work *w)
     run.args = w->payload;
     run.order = order > 1 ? order + (uint64_t)launches * 2 : order;
     run.model = model;
-    if (early) begin_early(stream, w, &run);
+    if (fences)
+        run.num_shared = memory_share(&run.shared);
+    else if (early)
+        begin_early(stream, w, &run);
     launches++;
     const char *wrong = emulate(&run);
     if (!wrong && w->launch.dependent && !emulator_waits_for_previous())
@@ -586,11 +589,13 @@ long work_launches(void)
     return launches;
 }
 
-void work_set_machine(uint64_t new_order, tensor_core_model new_model, bool new_early)
+void work_set_machine(uint64_t new_order, tensor_core_model new_model, bool new_early,
+                      bool new_fences)
 {
     order = new_order;
     model = new_model;
     early = new_early;
+    fences = new_fences;
 }
 
 void work_reset(void)

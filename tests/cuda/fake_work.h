@@ -82,7 +82,7 @@ int graph_exec_destroy(cuda_graph_exec exec);
 
 size_t work_objects(void); /* streams, events, graphs that exist */
 long work_launches(void);
-void work_set_machine(uint64_t order, tensor_core_model model, bool early);
+void work_set_machine(uint64_t order, tensor_core_model model, bool early, bool fences);
 void work_reset(void);
 
 #endif

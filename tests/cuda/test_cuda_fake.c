@@ -9,6 +9,7 @@
 
 static const char ptx[] = ".version 7.4\n.target sm_80\n.address_size 64\n"
                           ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\nret;\n}\n"
+                          ".visible .entry toy_sum(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_talk(\n.param .b8 p[24])\n{\nret;\n}\n";
 
 static struct {
@@ -21,7 +22,7 @@ typedef struct gpu {
     cuda_driver cu;
     cuda_gpu gpu;
     cuda_module module;
-    cuda_function reverse, talk;
+    cuda_function reverse, sum, talk;
     cuda_stream stream, other;
     cuda_ptr from, to;
     uint32_t *pinned;
@@ -51,6 +52,7 @@ static void open_gpu(gpu *g)
     CHECK_OK(cuda_module_load(&g->cu, "toy", ptx, &g->module, NULL));
     CHECK_OK(cuda_function_get(&g->cu, g->module, "toy_reverse", sizeof(toy_args), 0, &g->reverse,
                                NULL));
+    CHECK_OK(cuda_function_get(&g->cu, g->module, "toy_sum", sizeof(toy_args), 0, &g->sum, NULL));
     CHECK_OK(cuda_function_get(&g->cu, g->module, "toy_talk", sizeof(toy_args), 0, &g->talk, NULL));
     DO(g->cu.stream_create(&g->stream, CUDA_STREAM_NON_BLOCKING));
     DO(g->cu.stream_create(&g->other, CUDA_STREAM_NON_BLOCKING));
@@ -259,6 +261,29 @@ TEST(what_a_kernel_reads_or_writes_before_wait_previous_shows)
         } else {
             close_gpu(&g);
         }
+    }
+}
+
+TEST(blocks_see_of_each_other_what_stands_before_a_fence)
+{
+    for (uint32_t variant = WHOLE; variant <= NO_FENCE; variant += NO_FENCE) {
+        gpu g;
+        open_gpu(&g);
+        fake.fake_cuda_fences(1);
+        for (uint32_t i = 0; i < COUNT; i++)
+            g.pinned[i] = i;
+        DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
+        DO(g.cu.set_bytes(g.to, 0, BYTES, g.stream));
+        toy_args args = {(const u32 *)(uintptr_t)g.from, (u32 *)(uintptr_t)g.to, variant};
+        CHECK_OK(cuda_launch(&g.cu, g.sum, (uint32_t[]){8, 1, 1}, 32, 0, g.stream, false, &args,
+                             sizeof args, NULL));
+        DO(g.cu.copy_to_host(g.pinned, g.to, BYTES, g.stream));
+        DO(g.cu.stream_synchronize(g.stream));
+        CHECK((g.pinned[0] == 255 * 256 / 2) == (variant == WHOLE));
+        for (uint32_t i = 0; i < 256; i++) /* all is there in the end */
+            CHECK(g.pinned[2 + i] == i);
+        CHECK(g.pinned[1] == 8);
+        close_gpu(&g);
     }
 }
 

@@ -13,6 +13,26 @@ KERNEL(toy_reverse, 256, toy_args)
     a.to[first + THREAD_X] = numbers[255 - THREAD_X];
 }
 
+/* to[0] = the sum of `from`, by the block that comes last; to[1] counts, to[2 ...] are 0 before */
+KERNEL(toy_sum, 32, toy_args)
+{
+    a.to[2 + BLOCK_X * 32 + LANE] = a.from[BLOCK_X * 32 + LANE];
+    SYNC_BLOCK();
+    u32 before = 0;
+    if (LANE == 0) {
+        if (a.variant != NO_FENCE) fence_device();
+        before = atomic_add_u32(&a.to[1], 1);
+        fence_device();
+    }
+    if (shuffle_u32(before, 0) != GRID_X - 1) return;
+    u32 sum = 0;
+    for (u32 i = 0; i < GRID_X; i++)
+        sum += a.to[2 + i * 32 + LANE];
+    for (u32 i = 1; i < 32; i *= 2)
+        sum += shuffle_xor_u32(sum, i);
+    if (LANE == 0) a.to[0] = sum;
+}
+
 /* to[lane] = what lanes say to each other, in `variant` ways, some of which are wrong */
 KERNEL(toy_talk, 64, toy_args)
 {

@@ -10,7 +10,13 @@ typedef struct toy_args {
     u32 variant;
 } toy_args;
 
-enum { WHOLE, NO_BARRIER, /* and where it may begin early: */ READS_EARLY, WRITES_EARLY };
+enum {
+    WHOLE,
+    NO_BARRIER,
+    READS_EARLY, /* where it may begin early */
+    WRITES_EARLY,
+    NO_FENCE
+};
 
 enum { TALK, ONE_LANE_LEAVES, LINES_DIFFER, HALF_AT_A_BARRIER, OTHER_BARRIER, MISALIGNED };
 
