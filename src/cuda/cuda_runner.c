@@ -7,8 +7,6 @@
 #include <radish/device_cuda.h>
 #include <stdio.h>
 
-enum { MOST_TOKENS = 2048, MOST_LOGITS = 256, MOST_REQUESTS = 256, MOST_PARTS = 8192 };
-
 /* ---- a step ---- */
 
 rad_status cuda_runner_failed(cuda_runner *r, rad_status status, const rad_error *why)
@@ -227,58 +225,6 @@ static const runner_ops cuda_ops = {.forward = cuda_runner_forward,
                                     .destroy = cuda_runner_destroy,
                                     .sample = cuda_runner_sample};
 
-static uint32_t context_of(const model_config *c, const cuda_runner_params *p)
-{
-    const uint32_t wanted = p->model.context_length;
-    return wanted ? RAD_MIN(wanted, c->context_length) : c->context_length;
-}
-
-/* Layers that see as far have one view. False: there are more kinds than views. */
-static bool add_view(const layer_config *l, cuda_step_limits *limits)
-{
-    uint32_t v = 0;
-    while (v < limits->num_views && limits->views[v].window != l->window)
-        v++;
-    if (v == CUDA_VIEWS) return false;
-    if (v == limits->num_views) limits->num_views++;
-    limits->views[v] = (cuda_attention_shape){.heads = l->num_heads,
-                                              .kv_heads = l->num_kv_heads,
-                                              .head_dim = l->head_dim,
-                                              .window = l->window};
-    return true;
-}
-
-static rad_status find_limits(const model_config *c, const cuda_runner_params *p,
-                              uint32_t multiprocessors, uint32_t shared_bytes,
-                              cuda_step_limits *out, rad_error *err)
-{
-    cuda_step_limits l = {.tokens = p->model.max_batch_tokens, .logits = p->model.max_batch_logits};
-    if (!l.tokens) l.tokens = MOST_TOKENS;
-    if (!l.logits) l.logits = MOST_LOGITS;
-    l.logits = RAD_MIN(l.logits, l.tokens);
-    l.requests = (p->max_requests ? p->max_requests : MOST_REQUESTS) + 1; /* row 0 is a dummy */
-    l.context = context_of(c, p);
-    l.most_values = l.tokens + 16384;
-    l.most_parts =
-        RAD_MIN(cuda_attention_parts(CUDA_GRAPH_TOKENS, l.context), (uint32_t)MOST_PARTS);
-    for (uint32_t i = 0; i < c->num_layers; i++)
-        if (!add_view(&c->layers[i], &l))
-            return rad_fail(err, RAD_E_UNSUPPORTED,
-                            "cuda: %s has layers that see %u tokens, and others that see others; "
-                            "--device cpu runs it",
-                            c->arch->name, c->layers[i].window);
-    l.attention = cuda_attention_launch_of(&l.views[0], multiprocessors, shared_bytes);
-    if (!l.attention.kernel)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "cuda: %s has %u heads of %u numbers for each of K, for which there is no "
-                        "kernel of attention; --device cpu runs it",
-                        c->arch->name, l.views[0].heads / l.views[0].kv_heads, l.views[0].head_dim);
-    l.sample = cuda_sample_limits_of(c->vocab_size, cuda_pad(c->vocab_size, 16), l.context,
-                                     RAD_MIN(l.logits, (uint32_t)SAMPLE_ROWS));
-    *out = l;
-    return RAD_OK;
-}
-
 static rad_status make_blocks(cuda_runner *r, rad_error *err)
 {
     rad_status status = RAD_OK;
@@ -355,8 +301,8 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
     rad_status status = cuda_driver_open(p->library, &r->cu, err);
     if (status == RAD_OK) status = cuda_gpu_open(&r->cu, (int)p->ordinal, NULL, &r->gpu, err);
     if (status != RAD_OK) return status;
-    status = find_limits(&r->config, p, (uint32_t)r->gpu.multiprocessors,
-                         (uint32_t)r->gpu.shared_bytes, &r->limits, err);
+    status = cuda_limits_find(&r->config, p, (uint32_t)r->gpu.multiprocessors,
+                              (uint32_t)r->gpu.shared_bytes, &r->limits, err);
     if (status == RAD_OK)
         status = cuda_layout_init(&r->env, &r->config, r->limits.context, &r->layout, err);
     if (status != RAD_OK) return status;
@@ -448,7 +394,8 @@ rad_status cuda_runner_measure(const rad_env *env, const gguf_file *file,
     rad_status status = cuda_runner_supports(file, params, err);
     if (status == RAD_OK)
         status = model_config_read(file, params->model.context_length, &config, err);
-    if (status == RAD_OK) status = find_limits(&config, params, ANY, SHARED_BYTES, &limits, err);
+    if (status == RAD_OK)
+        status = cuda_limits_find(&config, params, ANY, SHARED_BYTES, &limits, err);
     if (status == RAD_OK) status = cuda_layout_init(&full, &config, limits.context, &layout, err);
     if (status != RAD_OK) return status;
     out->weights_bytes = layout.bytes;

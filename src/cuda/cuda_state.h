@@ -42,6 +42,12 @@ typedef struct cuda_runner {
     cuda_runner_stats stats;
 } cuda_runner;
 
+/* What steps can have on a GPU of so many multiprocessors, whose blocks have so much shared memory;
+ * sizes do not depend on these two. RAD_E_UNSUPPORTED: there is no kernel for its attention. */
+rad_status cuda_limits_find(const model_config *c, const cuda_runner_params *p,
+                            uint32_t multiprocessors, uint32_t shared_bytes, cuda_step_limits *out,
+                            rad_error *err);
+
 /* After a call that failed: waits for what was enqueued, so that nothing is written any more, and
  * finds out whether the GPU's context still works. Returns `status`. */
 rad_status cuda_runner_failed(cuda_runner *r, rad_status status, const rad_error *why);
