@@ -32,7 +32,6 @@
     X(gemm_many_256, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_128, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_64, gemm_many, gemm_args, true)                                                    \
-    X(gemm_many_256_sum, gemm_many, gemm_args, true)                                               \
     X(gemm_many_128_sum, gemm_many, gemm_args, true)                                               \
     X(gemm_many_64_sum, gemm_many, gemm_args, true)                                                \
     X(gemm_wgmma_256, gemm_wgmma, gemm_wgmma_args, true)                                           \

@@ -15,7 +15,11 @@
  *
  * P1: kernel_args.h. A number's chain of mma is in one warpgroup's registers, in ascending k; where
  * a matrix has ranges, gemm_wgmma_*_sum adds them up in a second set of registers. wgmma rounds as
- * mma.sync does: a sum of 16 products and c, whatever n is. */
+ * mma.sync does: a sum of 16 products and c, whatever n is.
+ *
+ * Run on an H100: gemm_wgmma_256, _128, _64 and _128_sum (their bits, and 480 to 785 TFLOP/s at
+ * 2,048 tokens). gemm_wgmma_192_sum and gemm_wgmma_few_* have run on the emulator alone, so that no
+ * plan takes them yet (gemm_many_plan.c). */
 #include "device/kernels/dialect.h"
 
 #ifdef HOPPER
@@ -70,7 +74,7 @@ INLINE void write_64(const product *p, u32 row, u32 column, const float *d)
     } else {
         UNROLL
         for (u32 c = 0; c < 64; c += 16)
-            put_f32(p, row, column + c, d + c / 2, d + c / 2 + 4, 0);
+            put_f32(p, row, column + c, d + c / 2, d + c / 2 + 4);
     }
 }
 
@@ -145,20 +149,17 @@ INLINE void write_64(const product *p, u32 row, u32 column, const float *d)
         SYNC_BLOCK();                                                                              \
         wait_previous();                                                                           \
         if (THREAD_X < 128) {                                                                      \
-            REGISTERS_AT_MOST(24);                                                                 \
+            REGISTERS_AT_MOST((rows) == 192 ? 24 : 40);                                            \
             if (THREAD_X == 0)                                                                     \
                 copy_tiles(&s, ARGUMENT_ADDRESS(name, gemm_wgmma_args, x),                         \
                            ARGUMENT_ADDRESS(name, gemm_wgmma_args, w), ring, full, empty, rows);   \
         } else {                                                                                   \
-            REGISTERS_AT_LEAST(240);                                                               \
+            REGISTERS_AT_LEAST((rows) == 192 ? 240 : 232);                                         \
             const u64 part_bytes = (u64)a.tokens * a.ld_out * 4;                                   \
             const u32 head_start = s.steps * s.ranges > HEAD_START ? HEAD_START : 0;               \
-            product p = {a.out,                                                                    \
-                         a.ld_out,                                                                 \
-                         a.tokens,                                                                 \
+            product p = {a.out, a.ld_out, a.tokens,                                                \
                          !(adds) && a.epilogue == GEMM_SWIGLU ? a.n_out / 2 : a.n_out,             \
-                         !(adds) && a.epilogue == GEMM_SWIGLU,                                     \
-                         0};                                                                       \
+                         !(adds) && a.epilogue == GEMM_SWIGLU};                                    \
             MULTIPLY_TILES(rows, adds)                                                             \
         }                                                                                          \
     }
@@ -267,12 +268,8 @@ INLINE void put_few(const product *p, u32 row, u32 token, const float d[4])
             wait_previous();                                                                       \
             for (u32 unit = BLOCK_X; unit < units; unit += GRID_X) {                               \
                 const u32 part = unit / row_tiles;                                                 \
-                const product p = {(u8 *)a.out + (u64)part * a.tokens * a.ld_out * 4,              \
-                                   a.ld_out,                                                       \
-                                   a.tokens,                                                       \
-                                   glu ? a.n_out / 2 : a.n_out,                                    \
-                                   glu,                                                            \
-                                   0};                                                             \
+                const product p = {(u8 *)a.out + (u64)part * a.tokens * a.ld_out * 4, a.ld_out,    \
+                                   a.tokens, glu ? a.n_out / 2 : a.n_out, glu};                    \
                 const u32 row = (unit - part * row_tiles) * 64 + WARP * 16 + (LANE >> 2);          \
                 u32 before = 0;                                                                    \
                 float d[(most) / 2];                                                               \

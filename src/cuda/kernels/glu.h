@@ -6,9 +6,11 @@
 
 #include "device/kernels/dialect.h"
 
-/* e^x within 2 units in the last place for |x| <= 87. */
-INLINE float exp_unclamped(float x)
+/* e^x within 2 units in the last place for |x| < 87, clamped outside; NaN stays NaN. */
+INLINE float exp_clamped(float x)
 {
+    x = x > 87.0f ? 87.0f : x;
+    x = x < -87.0f ? -87.0f : x;
     float k = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to a whole number */
     const u32 power = (float_bits(k) - 0x4b400000u + 127) << 23;
     k -= 12582912.0f;
@@ -23,13 +25,6 @@ INLINE float exp_unclamped(float x)
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     return p * bits_float(power);
-}
-/* The same, clamped outside; NaN stays NaN. */
-INLINE float exp_clamped(float x)
-{
-    x = x > 87.0f ? 87.0f : x;
-    x = x < -87.0f ? -87.0f : x;
-    return exp_unclamped(x);
 }
 INLINE float swiglu(float gate, float up)
 {
