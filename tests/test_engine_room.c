@@ -218,6 +218,55 @@ TEST(a_smaller_pool_or_context_needs_less)
     CHECKF(fraction > 0.81 && fraction < 0.82, "%g\n", fraction);
 }
 
+/* On a GPU the pool has what SGLang's formula gives it: what is free behind the weights, less
+ * (1 - fraction) of what was free before them. The index and the host tier are not there. */
+TEST(a_gpu_pool_is_of_the_gpus_memory_alone)
+{
+    const uint64_t before = 80000000000, after = 60000000000;
+    engine_params p = {.page_size = 1, .on_gpu = true, .mem_fraction_static = 0.9};
+    for (int tiers = 0; tiers < 2; tiers++) {
+        kv_sizes sizes;
+        rad_error err = {0};
+        rad_env env = watched();
+        p.enable_hierarchical_cache = tiers;
+        CHECK_OK(size_kv_pool_in(&env, &p, &large, before, after, 0, &sizes, &err));
+        const uint64_t wanted = (after - before / 10) / 65536;
+        CHECKF(sizes.tokens <= wanted && sizes.tokens + 1 >= wanted, "%llu, %llu\n",
+               (unsigned long long)sizes.tokens, (unsigned long long)wanted);
+    }
+    double fraction;
+    rad_error err;
+    CHECK(fit(&p, 21, &fraction, &err) == RAD_E_NOMEM);
+    CHECKF(strstr(err.text, "does not fit on the GPU: 20.00 GB of weights"), "%s\n", err.text);
+}
+
+/* Its host tier is pinned memory of the machine: as large as was asked for, or nothing is started;
+ * where nobody asked, as large as may be. */
+TEST(a_gpu_host_tier_is_of_this_machines_memory)
+{
+    const kv_sizes sizes = {.tokens = 500000}; /* 32.8 GB on the GPU, twice that here */
+    const uint64_t enough = 100000000000, little = 50000000000;
+    engine_params p = {.page_size = 1, .on_gpu = true, .enable_hierarchical_cache = true};
+    rad_env env = watched();
+    rad_error err = {0};
+    CHECK_OK(fit_host_tier(&env, &p, &large, &sizes, enough, &err));
+    CHECK(p.hicache_size == 0 && !warnings[0]);
+    CHECK_OK(fit_host_tier(&env, &p, &large, &sizes, 0, &err)); /* nobody knows */
+    CHECK(p.hicache_size == 0 && !warnings[0]);
+    CHECK_OK(fit_host_tier(&env, &p, &large, &sizes, little, &err));
+    CHECKF(p.hicache_size > 39.99 && p.hicache_size < 40.01, "%g\n", p.hicache_size);
+    CHECKF(strstr(warnings, "40.00 GB of pinned memory in place of 65.54"), "%s\n", warnings);
+    p.hicache_size = 0;
+    p.hicache_ratio = 2;
+    CHECK(fit_host_tier(&env, &p, &large, &sizes, little, &err) == RAD_E_NOMEM);
+    CHECKF(strstr(err.text, "--hicache-size 40 would do"), "%s\n", err.text);
+    p.hicache_ratio = 0;
+    p.hicache_size = 41;
+    CHECK(fit_host_tier(&env, &p, &large, &sizes, little, &err) == RAD_E_NOMEM);
+    p.on_gpu = false; /* there it was part of the pool's memory */
+    CHECK_OK(fit_host_tier(&env, &p, &large, &sizes, little, &err));
+}
+
 /* A whole start in little memory: the pool has a context, and 1 GB stays. */
 TEST(a_model_that_fits_with_a_gigabyte_to_spare_is_served)
 {

@@ -17,6 +17,8 @@ static rad_status make_engine(bench_plan *plan, uint32_t max_running, uint64_t p
     const engine_params params = {
         .model_path = plan->model->model,
         .dtype = plan->model->parsed_dtype,
+        .dtype_by_device = plan->model->dtype_auto,
+        .device = plan->model->device,
         .weights = plan->model->parsed_weights,
         .kv_cache_dtype = plan->kv_cache_dtype,
         .num_threads = plan->model->threads,
@@ -219,6 +221,7 @@ int cmd_bench(int argc, char **argv)
          .target = &plan.json,
          .help = "JSON on stdout instead of tables, an object per line."},
         MODEL_OPTIONS(&model),
+        DEVICE_OPTION(&model),
         {.kind = CLI_U64,
          .name = "max-total-tokens",
          .arg = "N",

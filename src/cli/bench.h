@@ -58,8 +58,8 @@ typedef struct bench_row {
 enum { BENCH_MOST_ROWS = 32, BENCH_LEAST_PAIRS_OF_NO_REUSE = 9 };
 
 typedef struct bench_table {
-    const char *model_name, *dtype, *attn_backend;
-    uint32_t concurrency, page_size, threads;
+    const char *model_name, *dtype, *attn_backend, *computes_on;
+    uint32_t concurrency, page_size;
     uint32_t num_rows;
     bench_row rows[BENCH_MOST_ROWS];
 } bench_table;

@@ -126,8 +126,8 @@ void bench_write_csv(const bench_table *t, FILE *out)
 
 void bench_write_markdown(const bench_table *t, FILE *out)
 {
-    fprintf(out, "%s, %s, %s, %u threads, %u calls at a time, page size %u.\n\n", t->model_name,
-            t->dtype, t->attn_backend, t->threads, t->concurrency, t->page_size);
+    fprintf(out, "%s, %s, %s, %s, %u calls at a time, page size %u.\n\n", t->model_name, t->dtype,
+            t->attn_backend, t->computes_on, t->concurrency, t->page_size);
     fprintf(out,
             "| workload | pairs | prompt + output tokens | hit rate (best) | off s | on s | gain | "
             "bound | of it | tree attention | first token on / off |\n"
@@ -161,10 +161,10 @@ void bench_write_svg(const bench_table *t, FILE *out)
             "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
             "<text x=\"16\" y=\"24\" font-size=\"16\" fill=\"#222\">Shared prefixes: time without "
             "the cache / time with it</text>\n"
-            "<text x=\"16\" y=\"44\" fill=\"#666\">%s, %s, %u threads, %u calls at a time. Bar: "
+            "<text x=\"16\" y=\"44\" fill=\"#666\">%s, %s, %s, %u calls at a time. Bar: "
             "measured. Line: the best that sharing could give.</text>\n",
             LEFT + BAR + RIGHT, height, LEFT + BAR + RIGHT, height, t->model_name, t->dtype,
-            t->threads, t->concurrency);
+            t->computes_on, t->concurrency);
     for (double x = least; x <= most; x *= 2) {
         double at = LEFT + log2(x / least) * width;
         fprintf(out,

@@ -99,6 +99,10 @@ rad_status bench_scaling(bench_plan *plan, rad_error *err)
     rad_status status = bench_engine_make(plan, 0, err);
     if (status != RAD_OK) return status;
     const engine_info *info = engine_get_info(plan->engine.e);
+    if (info->device_bytes)
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "scaling: its bounds are what this CPU's memory and instructions reach: "
+                        "--device cpu");
     status = bench_bound_init(&bound, &plan->env, info, plan->model->model, err);
     if (status != RAD_OK) return status;
     uint64_t most = RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);

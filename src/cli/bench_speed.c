@@ -133,8 +133,8 @@ rad_status bench_speed(bench_plan *plan, rad_error *err)
                         (unsigned long long)info->max_total_tokens);
     shape_result r;
     if (!plan->json)
-        printf("%s, %s, %s, %u threads\n", info->model_name, info->dtype, info->attn_backend,
-               info->num_threads);
+        printf("%s, %s, %s, %s\n", info->model_name, info->dtype, info->attn_backend,
+               info->computes_on);
     for (size_t i = 0; i < RAD_COUNT(prompts) && status == RAD_OK; i++) {
         if (tokens_of(info, 1, prompts[i] + 1) > most) {
             left_out(plan, "prefill", prompts[i], prompts[i] + 1, info);

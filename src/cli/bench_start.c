@@ -72,9 +72,9 @@ rad_status bench_start(bench_plan *plan, rad_error *err)
                "\"read_s\":%.4f}\n",
                seconds[STARTS / 2], first, cpu[STARTS / 2], (unsigned long long)bytes, read_s);
     else
-        printf("%s, %s, %u threads: ready for requests after %.2f s (the first of %d times %.2f), "
+        printf("%s, %s, %s: ready for requests after %.2f s (the first of %d times %.2f), "
                "%.2f s of CPU time; reading the %.0f MB of the file takes %.2f s\n",
-               info->model_name, info->dtype, info->num_threads, seconds[STARTS / 2], STARTS, first,
+               info->model_name, info->dtype, info->computes_on, seconds[STARTS / 2], STARTS, first,
                cpu[STARTS / 2], (double)bytes * 1e-6, read_s);
     bench_engine_free(plan);
     return RAD_OK;

@@ -197,7 +197,7 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
     table->model_name = info->model_name;
     table->dtype = info->dtype;
     table->attn_backend = info->attn_backend;
-    table->threads = info->num_threads;
+    table->computes_on = info->computes_on;
     table->page_size = info->page_size;
     table->concurrency = plan->concurrency;
     if (!plan->quiet) fprintf(stderr, "measuring what steps cost ...\r");

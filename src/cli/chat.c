@@ -217,6 +217,7 @@ int cmd_chat(int argc, char **argv)
                  "info lists them), or a Jinja file; default: the model file's own."},
         SAMPLING_OPTIONS(&sampling, "-1"),
         MODEL_OPTIONS(&model),
+        DEVICE_OPTION(&model),
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",

@@ -29,13 +29,24 @@ int cli_usage(const char *command, const char *fmt, ...) RAD_PRINTF(2, 3);
 typedef struct model_options {
     const char *model; /* also the positional word */
     const char *dtype; /* NULL = auto */
+    const char *device; /* NULL = auto, of commands that compute */
     const char *log_level;
     uint32_t threads;
     rad_dtype parsed_dtype;
     weights_policy parsed_weights;
     rad_log_level parsed_log_level;
+    bool dtype_auto; /* nobody asked for one */
     bool log_times; /* each line begins with the time */
 } model_options;
+
+#define DEVICE_OPTION(o)                                                                           \
+    {                                                                                              \
+        .kind = CLI_TEXT, .name = "device", .arg = "auto|cpu|cuda[:N]", .target = &(o)->device,    \
+        .help = "Where it computes: on the CPU, or on the NVIDIA GPU number N (0). auto, the\n"    \
+                "default: on GPU 0 where there is one that can compute this model and has room\n"  \
+                "for it, else on the CPU; what is said at the start tells why. cuda: there or\n"   \
+                "not at all."                                                                      \
+    }
 
 #define MODEL_OPTIONS(o)                                                                           \
     {.kind = CLI_HEADING, .help = "Model and machine:"},                                           \

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
+#include "engine/engine_device.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -47,7 +48,13 @@ int model_options_check(const char *command, model_options *o, const char *posit
     if (!o->model) return cli_usage(command, "which model? -m FILE");
     const char *dtype = o->dtype ? o->dtype : "auto";
     o->parsed_dtype = cpu_has_bf16() ? RAD_BF16 : RAD_F32;
-    if (!strcmp(dtype, "auto"))
+    o->dtype_auto = !strcmp(dtype, "auto");
+    if (!o->device) o->device = "auto";
+    engine_device device;
+    rad_error err = {0};
+    if (engine_device_parse(o->device, &device, &err) != RAD_OK)
+        return cli_usage(command, "--%s", err.text);
+    if (o->dtype_auto)
         o->parsed_weights = WEIGHTS_AS_FILE;
     else if (!strcmp(dtype, "q8_0"))
         o->parsed_weights = WEIGHTS_AS_Q8_0;
@@ -156,6 +163,8 @@ engine *cli_engine_for_one(const rad_env *env, const model_options *o, uint32_t 
         .model_path = o->model,
         .chat_template = template_name,
         .dtype = o->parsed_dtype,
+        .dtype_by_device = o->dtype_auto,
+        .device = o->device,
         .weights = o->parsed_weights,
         .num_threads = o->threads,
         .max_total_tokens = context ? (tokens + page - 1) / page * page : 0,

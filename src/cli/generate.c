@@ -122,6 +122,7 @@ int cmd_generate(int argc, char **argv)
          .help = "Print one JSON object: output_ids, text, cached_tokens, prompt_tokens,\n"
                  "completion_tokens, finish_reason."},
         MODEL_OPTIONS(&model),
+        DEVICE_OPTION(&model),
         {.kind = CLI_U32,
          .name = "context-length",
          .arg = "N",

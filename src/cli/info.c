@@ -150,6 +150,11 @@ static void print_memory(const engine_memory *m)
                m->full_layers || m->window_layers ? "; " : "", m->state_layers, m->state_bytes,
                m->state_interval);
     putchar('\n');
+    if (m->device_name[0])
+        printf("device %s: %s, %.1f GB of memory\n", m->device, m->device_name,
+               (double)m->device_bytes / 1e9);
+    else if (m->why_no_gpu[0])
+        printf("device cpu: %s\n", m->why_no_gpu);
     if (m->why[0]) {
         printf("radish serve here: no: %s\n", m->why);
         return;
@@ -160,8 +165,8 @@ static void print_memory(const engine_memory *m)
     if (m->available_bytes)
         printf(" (mem_fraction_static %.2f of %.1f GB available)", m->mem_fraction_static,
                (double)m->available_bytes / 1e9);
-    printf(",\n  %.1f MB resident once it has had one such context\n",
-           (double)m->resident_bytes / 1e6);
+    printf(",\n  %.1f MB %s\n", (double)m->resident_bytes / 1e6,
+           m->device_name[0] ? "of the GPU's memory" : "resident once it has had one such context");
 }
 
 static void print_text(gguf_str text, size_t most)
@@ -330,18 +335,20 @@ static json_t *json_memory(const struct summary *s)
     for (uint32_t i = 0; i < m->num_types; i++)
         json_object_set_new(weights, m->types[i].name, json_integer((json_int_t)m->types[i].bytes));
     return json_pack(
-        "{s:I, s:I, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:o, s:{s:b, s:s?, s:I, s:f, s:I, s:I, "
+        "{s:I, s:I, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:o, s:{s:s, s:s, s:s, s:I, s:b, s:s?, s:I, "
+        "s:f, s:I, s:I, "
         "s:I, s:I}}",
         "context_length", (json_int_t)m->context_length, "total_bytes", (json_int_t)m->total_bytes,
         "weights_bytes", (json_int_t)m->weights_bytes, "matrices", weights, "kv_bytes",
         (json_int_t)m->kv_bytes, "kv_cache_dtype", m->kv_cache_dtype, "batch_bytes",
         (json_int_t)m->batch_bytes, "text_bytes", (json_int_t)m->text_bytes, "program_bytes",
-        (json_int_t)m->program_bytes, "cache", json_cache(m), "server", "fits", !m->why[0], "why",
-        m->why[0] ? m->why : NULL, "available_bytes", (json_int_t)m->available_bytes,
-        "mem_fraction_static", m->mem_fraction_static, "max_total_tokens",
-        (json_int_t)m->max_total_tokens, "window_total_tokens", (json_int_t)m->window_total_tokens,
-        "max_mamba_cache_size", (json_int_t)m->max_states, "resident_bytes",
-        (json_int_t)m->resident_bytes);
+        (json_int_t)m->program_bytes, "cache", json_cache(m), "server", "device", m->device,
+        "device_name", m->device_name, "why_no_gpu", m->why_no_gpu, "device_bytes",
+        (json_int_t)m->device_bytes, "fits", !m->why[0], "why", m->why[0] ? m->why : NULL,
+        "available_bytes", (json_int_t)m->available_bytes, "mem_fraction_static",
+        m->mem_fraction_static, "max_total_tokens", (json_int_t)m->max_total_tokens,
+        "window_total_tokens", (json_int_t)m->window_total_tokens, "max_mamba_cache_size",
+        (json_int_t)m->max_states, "resident_bytes", (json_int_t)m->resident_bytes);
 }
 
 static int print_json(const char *path, const gguf_file *file, const struct summary *s)
@@ -449,6 +456,7 @@ int cmd_info(int argc, char **argv)
          .arg = "TYPE",
          .target = &model.dtype,
          .help = "And for weights and KV cache of this type, as serve has it."},
+        DEVICE_OPTION(&model),
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
@@ -497,6 +505,8 @@ int cmd_info(int argc, char **argv)
         return cli_usage("info", "no --kv-cache-dtype is '%s'", params.kv_cache_dtype);
     params.model_path = model.model;
     params.dtype = model.parsed_dtype;
+    params.dtype_by_device = model.dtype_auto;
+    params.device = model.device;
     params.weights = model.parsed_weights;
 
     rad_env env = cli_env(&model);

@@ -3,7 +3,7 @@
  * No engine: one batch over a pool made for it, so that what is printed is the model
  * and nothing else. */
 #include "cli/cli.h"
-#include "model/model_runner.h"
+#include "engine/engine_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static rad_status init(struct one_batch *p, const rad_env *env, const model_opti
                                   .num_threads = o->threads,
                                   .progress = cli_progress,
                                   .progress_user = (void *)(uintptr_t)o->model};
-    rad_status status = model_runner_create(env, file, &params, &p->model, err);
+    rad_status status =
+        engine_make_runner(env, file, o->device, o->dtype_auto, &params, &p->model, err);
     if (status != RAD_OK) return status;
     const runner_info *info = &p->model->info;
     if (n > info->context_length)
@@ -161,6 +162,7 @@ int cmd_logits(int argc, char **argv)
          .help = "Print one JSON object: {\"logits\":[[...] per position]}. Without it: the\n"
                  "five largest of each position."},
         MODEL_OPTIONS(&model),
+        DEVICE_OPTION(&model),
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &positional);
     if (code == CLI_GO_ON) code = model_options_check("logits", &model, positional);

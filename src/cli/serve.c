@@ -41,6 +41,18 @@ static int check_names(const server_params *s)
     return CLI_GO_ON;
 }
 
+/* On which GPU, or why on none. */
+static void print_device(engine *e)
+{
+    const engine_info *i = engine_get_info(e);
+    if (i->why_no_gpu[0]) printf("  computes on the CPU: %s\n", i->why_no_gpu);
+    if (!i->device_bytes) return;
+    engine_stats stats;
+    engine_get_stats(e, &stats);
+    printf("  GPU memory %.1f GB, %.1f GB of it free beside weights, buffers and pool\n",
+           (double)i->device_bytes / 1e9, (double)stats.gpu_free_bytes / 1e9);
+}
+
 static void print_banner(engine *e, const server *s, const server_params *where,
                          uint32_t max_itl_ms)
 {
@@ -50,9 +62,10 @@ static void print_banner(engine *e, const server *s, const server_params *where,
     char url[128];
     snprintf(url, sizeof url, "%s://%s%s%s:%u", where->tls.certificate ? "https" : "http",
              v6 ? "[" : "", host, v6 ? "]" : "", server_port(s));
-    printf("radish %s serves %s (%s, %s, %s KV, attention %s, %u threads) on %s\n", RADISH_VERSION,
+    printf("radish %s serves %s (%s, %s, %s KV, attention %s, %s) on %s\n", RADISH_VERSION,
            i->model_name, i->architecture, i->dtype, i->kv_cache_dtype, i->attn_backend,
-           i->num_threads, url);
+           i->computes_on, url);
+    print_device(e);
     printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s%s%s\n",
            (unsigned long long)i->max_total_tokens,
            (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
@@ -197,6 +210,8 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
     model->log_times = true;
     engine_p->model_path = model->model;
     engine_p->dtype = model->parsed_dtype;
+    engine_p->dtype_by_device = model->dtype_auto;
+    engine_p->device = model->device;
     engine_p->weights = model->parsed_weights;
     engine_p->num_threads = model->threads;
     engine_p->progress = cli_progress;
@@ -337,6 +352,7 @@ static int run_command(int argc, char **argv, config_file *config)
                  "comment. What the command line gives as well is taken from there, or, where\n"
                  "several are possible, added."},
         MODEL_OPTIONS(&model),
+        DEVICE_OPTION(&model),
         {.kind = CLI_HEADING, .help = "Memory and scheduling:"},
         {.kind = CLI_F64,
          .name = "mem-fraction-static",

@@ -319,14 +319,19 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
     return status;
 }
 
-static void describe(cuda_runner *r, double seconds)
+runner_info cuda_runner_info(const model_config *config)
 {
-    runner_info info = model_runner_info(&r->config, RAD_BF16);
+    runner_info info = model_runner_info(config, RAD_BF16);
     info.window_layers = info.sliding_window = 0; /* all K and V are kept, masked by position */
     info.hidden_dim = 0;
     info.num_threads = 0;
+    return runner_with_token_bytes(info);
+}
+
+static void describe(cuda_runner *r, double seconds)
+{
+    runner_info info = cuda_runner_info(&r->config);
     info.context_length = r->limits.context;
-    info = runner_with_token_bytes(info);
     snprintf(info.weights, sizeof info.weights, "bf16");
     snprintf(info.gemm, sizeof info.gemm, "%s", cuda_runner_attn(&r->base));
     r->base.info = info;

@@ -64,6 +64,9 @@ rad_status cuda_runner_create_random(const rad_env *env, const model_config *con
                                      const cuda_runner_params *params, runner **out,
                                      rad_error *err);
 
+/* What the runner of a model like this will say of itself, before it is loaded: all but names. */
+runner_info cuda_runner_info(const model_config *config);
+
 /* Of the GPU, now. */
 rad_status cuda_runner_memory(const runner *r, uint64_t *free_bytes, uint64_t *total_bytes);
 

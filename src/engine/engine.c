@@ -8,6 +8,7 @@
  *
  * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
  * with `queued`. */
+#include "engine/engine_device.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
 #include "sched/state_memory.h"
@@ -246,6 +247,14 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     if (!e->model_name || !e->model_path || !e->architecture || !e->backend_name)
         return rad_fail(err, RAD_E_NOMEM, "engine: no memory for its names");
 
+    const cuda_gpu_info *gpu = parts->gpu;
+    engine_device_name(gpu, e->device, sizeof e->device);
+    snprintf(e->device_name, sizeof e->device_name, "%s", gpu ? gpu->name : "");
+    if (gpu)
+        snprintf(e->computes_on, sizeof e->computes_on, "%s (%s)", gpu->name, e->device);
+    else
+        snprintf(e->computes_on, sizeof e->computes_on, "%u threads", e->runner->info.num_threads);
+    snprintf(e->why_no_gpu, sizeof e->why_no_gpu, "%s", parts->why_no_gpu ? parts->why_no_gpu : "");
     const runner_info *model = &e->runner->info;
     const char *weights = model->weights[0] ? model->weights : kv_dtype_name(model->kv_dtype);
     snprintf(e->guarantee, sizeof e->guarantee,
@@ -272,6 +281,11 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .chunked_prefill_size = prefill_chunk(&e->params),
         .num_threads = model->num_threads,
         .max_total_tokens = pool.max_total_tokens,
+        .device = e->device,
+        .device_name = e->device_name,
+        .computes_on = e->computes_on,
+        .device_bytes = gpu ? gpu->total_bytes : 0,
+        .why_no_gpu = e->why_no_gpu,
         .kv_bytes_per_token =
             runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS),
         .window_total_tokens = pool.window_total_tokens,
@@ -335,6 +349,8 @@ static void log_window(const engine *e)
 static void log_info(const engine *e)
 {
     const engine_info *i = &e->info;
+    rad_log(&e->env, RAD_LOG_INFO, "engine: computes on %s%s%s", i->computes_on,
+            i->why_no_gpu[0] ? ", not on a GPU: " : "", i->why_no_gpu);
     rad_log(&e->env, RAD_LOG_INFO,
             "engine: max_total_tokens=%llu (%.1f MB of KV, %llu bytes a token), page_size=%u",
             (unsigned long long)i->max_total_tokens,
@@ -468,7 +484,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     }
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
-    e->params.schedule_policy = e->params.pooling = NULL;
+    e->params.schedule_policy = e->params.pooling = e->params.device = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;

@@ -59,8 +59,9 @@ typedef struct engine_params {
     void (*progress)(void *user, uint64_t done, uint64_t total); /* while loading */
     void *progress_user;
 
-    /* Test hooks; zero in production. */
-    uint32_t reserved;
+    bool dtype_by_device; /* nobody asked for `dtype`: it is the CPU's, a GPU takes its own */
+    bool on_gpu;          /* the engine's own */
+    uint16_t reserved;
 
     rad_eviction_options eviction; /* what the cache gives up first; all 0: lru */
     uint32_t max_namespaces; /* cache_salt and the like, at one time; 0 = by the pool's pages */
@@ -127,6 +128,9 @@ typedef struct engine_params {
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
+
+    const char *device; /* where it computes: cpu (also NULL), cuda, cuda:N, or auto: a GPU where
+                         * one can be used */
 } engine_params;
 
 /* "lpm (default; the longest cached prefix), ...": schedule_policy's names, for manuals. */
@@ -166,13 +170,17 @@ typedef struct engine_memory {
     uint64_t total_bytes;   /* of one context: all of these */
 
     /* Here and now, with these params. */
-    uint64_t available_bytes; /* 0: unknown */
+    char device[16];          /* where it would compute: "cpu", "cuda:0" */
+    char device_name[96];     /* of a GPU */
+    char why_no_gpu[400];     /* of device auto, on the CPU */
+    uint64_t device_bytes;    /* of a GPU's memory */
+    uint64_t available_bytes; /* on the device; 0: unknown */
     double mem_fraction_static;
     uint64_t max_total_tokens; /* 0: it does not fit, as `why` says */
     uint64_t window_total_tokens;
     uint64_t max_states;
     uint64_t resident_bytes; /* of a server that has had one such context, and made K/V ready ahead
-                              * (kv_populate_ahead) */
+                              * (kv_populate_ahead); on a GPU: of its memory, with the whole pool */
     char why[400];
 } engine_memory;
 
@@ -221,6 +229,11 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     bool streaming_sessions;     /* and these are */
     const char *pooling;         /* of embeddings: "last" or "mean"; "": there are none. And */
     uint32_t embedding_length;   /* that they have so many numbers */
+    const char *device;          /* where it computes: "cpu", "cuda:0" */
+    const char *computes_on;     /* in words: "8 threads", "NVIDIA H100 80GB HBM3 (cuda:0)" */
+    const char *device_name;     /* of a GPU: "NVIDIA H100 80GB HBM3"; else "" */
+    const char *why_no_gpu;      /* on the CPU, where device was auto; else "" */
+    uint64_t device_bytes;       /* of a GPU's memory; 0: the CPU's */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -391,6 +404,7 @@ typedef struct engine_stats {
     scheduler_stats sched;       /* num_waiting with those that are not encoded yet */
     uint64_t kv_populated_bytes; /* of the pool: written, or made ready; 0 without
                                   * kv_populate_ahead */
+    uint64_t gpu_free_bytes, gpu_total_bytes; /* of the GPU's memory; 0: it computes on the CPU */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */

@@ -102,6 +102,7 @@ struct engine {
     engine_info info;
     char *model_name, *model_path, *architecture, *backend_name;
     char guarantee[320];
+    char device[16], device_name[96], computes_on[128], why_no_gpu[400];
 
     runner *runner; /* owned, as the next four */
     tokenizer *tok;
@@ -150,6 +151,8 @@ typedef struct engine_parts {
     uint64_t available; /* bytes of memory before the model was loaded; 0: unknown */
     uint32_t max_rows;  /* requests at one time that the runner's buffers are for */
     uint32_t reserved;
+    const struct cuda_gpu_info *gpu; /* where the runner computes; NULL: on this CPU */
+    const char *why_no_gpu;          /* see engine_info */
     uint64_t window_total_tokens; /* as scheduler_params has it */
 } engine_parts;
 
@@ -199,6 +202,15 @@ rad_status fit_memory(const rad_env *env, const engine_params *params, const run
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
                         uint64_t available_before, double fraction, kv_sizes *sizes,
                         rad_error *err);
+/* The same with what is available now; of a GPU (params->on_gpu) its memory. */
+rad_status size_kv_pool_in(const rad_env *env, const engine_params *params,
+                           const runner_info *model, uint64_t available_before,
+                           uint64_t available_now, double fraction, kv_sizes *sizes,
+                           rad_error *err);
+/* The host tier of a GPU's pools beside `available` bytes of this machine (0: unknown): one that
+ * nobody gave a size is made smaller, with a warning; else RAD_E_NOMEM. */
+rad_status fit_host_tier(const rad_env *env, engine_params *params, const runner_info *model,
+                         const kv_sizes *sizes, uint64_t available, rad_error *err);
 /* The same for what will be available: `taken` is the weights'. */
 kv_sizes kv_sizes_foretold(const engine_params *params, const runner_info *model, uint64_t taken,
                            uint64_t available, double fraction);

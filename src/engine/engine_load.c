@@ -1,6 +1,6 @@
-/* engine_load.c - from a path to an engine: opens the file, asks engine_plan.c whether there is
- * room for what it holds, loads it, sizes the pool by what memory is left, and hands the parts to
- * engine_create_with. */
+/* engine_load.c - from a path to an engine: opens the file, asks engine_plan.c where it is computed
+ * and whether there is room for what it holds, loads it, sizes the pool by what memory is left, and
+ * hands the parts to engine_create_with. */
 #include "base/available.h"
 #include "engine/engine_plan.h"
 #include "mem/kv_codec.h"
@@ -50,6 +50,45 @@ static void on_progress(void *user, uint64_t done, uint64_t total)
             (double)done / (double)(now - l->started_ns));
 }
 
+/* Weights, and threads or a GPU to compute with. */
+static rad_status create_planned(const rad_env *env, const gguf_file *file, const engine_params *p,
+                                 load_plan *plan, engine_parts *parts, rad_error *err)
+{
+    const uint64_t now = env->now_ns(env->user);
+    load_progress progress = {env, p, now, now + PROGRESS_NS};
+    model_runner_params *model = plan->on_gpu ? &plan->cuda.model : &plan->model;
+    model->progress = on_progress;
+    model->progress_user = &progress;
+    if (!plan->on_gpu) {
+        parts->attn_backend = attn_name(model->attn, plan->info.kv_dtype);
+        return model_runner_create(env, file, model, &parts->runner, err);
+    }
+    rad_status status = cuda_runner_create(env, file, &plan->cuda, &parts->runner, err);
+    if (status != RAD_OK) return status;
+    parts->attn_backend = cuda_runner_attn(parts->runner);
+    parts->gpu = &plan->gpu;
+    return RAD_OK;
+}
+
+/* A GPU that any device would do for is no reason to fail. */
+static rad_status create_runner(const rad_env *env, const gguf_file *file, const engine_params *p,
+                                load_plan *plan, engine_parts *parts, rad_error *err)
+{
+    rad_error why = {0};
+    rad_status status = create_planned(env, file, p, plan, parts, &why);
+    if (status != RAD_OK && plan->on_gpu && plan->gpu_or_cpu) {
+        rad_log(env, RAD_LOG_WARN, "engine: computes on the CPU: %s", engine_gpu_words(&why));
+        rad_error gpu_why = why;
+        status = plan_load_on_cpu(env, file, p, parts->available, engine_gpu_words(&gpu_why), plan,
+                                  &why);
+        if (status == RAD_OK) status = create_planned(env, file, p, plan, parts, &why);
+    }
+    parts->why_no_gpu = plan->why_no_gpu;
+    if (status != RAD_OK && plan->on_gpu)
+        return rad_fail(err, status, "device %.20s: %.470s", p->device, engine_gpu_words(&why));
+    return status == RAD_OK ? RAD_OK : rad_fail(err, status, "%s", why.text);
+}
+
 static rad_status load(const rad_env *env, const gguf_file *file, const engine_params *p,
                        load_plan *plan, engine_parts *parts, char *chat_error, rad_error *err)
 {
@@ -72,13 +111,9 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
                 "chat: the template has a %s that radish has not; conversations that reach it fail",
                 unknown);
 
-    parts->attn_backend = attn_name(plan->model.attn, plan->info.kv_dtype);
+    status = create_runner(env, file, p, plan, parts, err);
     parts->max_rows = plan->rows;
-    const uint64_t now = env->now_ns(env->user);
-    load_progress progress = {env, p, now, now + PROGRESS_NS};
-    plan->model.progress = on_progress;
-    plan->model.progress_user = &progress;
-    return model_runner_create(env, file, &plan->model, &parts->runner, err);
+    return status;
 }
 
 /* Loads what there is room for, and makes sure that it was one file's bytes where pages are to be
@@ -92,6 +127,20 @@ static rad_status load_from(const rad_env *env, const gguf_file *file, const eng
             gguf_source_create(env, file, p->hicache_storage_backend != NULL, &parts->source, err);
     if (status == RAD_OK) status = load(env, file, p, plan, parts, chat_error, err);
     if (status == RAD_OK && parts->source) status = gguf_source_check(parts->source, err);
+    return status;
+}
+
+/* By what memory is left where the model is. */
+static rad_status size_pools(const rad_env *env, engine_params *p, const load_plan *plan,
+                             const engine_parts *parts, kv_sizes *sizes, rad_error *err)
+{
+    const runner_info *model = &parts->runner->info;
+    uint64_t now = memory_available(), total;
+    *p = params_where(p, plan);
+    rad_status status = p->on_gpu ? cuda_runner_memory(parts->runner, &now, &total) : RAD_OK;
+    if (status != RAD_OK) return rad_fail(err, status, "engine: the GPU does not say what is free");
+    status = size_kv_pool_in(env, p, model, plan->available, now, plan->fraction, sizes, err);
+    if (status == RAD_OK) status = fit_host_tier(env, p, model, sizes, memory_available(), err);
     return status;
 }
 
@@ -135,9 +184,7 @@ rad_status engine_create(const rad_env *env, const engine_params *params, engine
     parts.chat_error = chat_error[0] ? chat_error : NULL;
     gguf_close(file);
     kv_sizes sizes = {0};
-    if (status == RAD_OK)
-        status = size_kv_pool(&full, &p, &parts.runner->info, available_before, plan.fraction,
-                              &sizes, err);
+    if (status == RAD_OK) status = size_pools(&full, &p, &plan, &parts, &sizes, err);
     p.max_total_tokens = sizes.tokens;
     parts.window_total_tokens = sizes.window_tokens;
     p.max_mamba_cache_size = (uint32_t)RAD_MIN(sizes.states, (uint64_t)INT32_MAX - 1);

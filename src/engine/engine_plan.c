@@ -50,18 +50,18 @@ static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *p
     plan->need.least_type = "q8_0";
 }
 
-rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_params *p,
-                     uint64_t available, load_plan *plan, rad_error *err)
+static rad_status begin_plan(const gguf_file *file, const engine_params *p, bool on_gpu,
+                             uint64_t available, load_plan *plan, rad_error *err)
 {
     model_config config;
-    *plan = (load_plan){0};
-    rad_dtype kv_dtype = p->dtype;
+    *plan = (load_plan){.on_gpu = on_gpu, .available = available};
+    rad_dtype kv_dtype = on_gpu && p->dtype_by_device ? RAD_BF16 : p->dtype;
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
     if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
     rad_status status = model_config_read(file, p->context_length, &config, err);
     if (status != RAD_OK) return status;
     plan->context = p->context_length ? p->context_length : config.context_length;
-    plan->info = model_runner_info(&config, kv_dtype);
+    plan->info = on_gpu ? cuda_runner_info(&config) : model_runner_info(&config, kv_dtype);
     plan->rows = rows_to_load_for(p, &plan->info, row_bytes(&config, plan->context), available);
     plan->model =
         (model_runner_params){.dtype = p->dtype,
@@ -73,12 +73,92 @@ rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_par
                               .context_length = p->context_length,
                               .attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL),
                               .num_threads = p->num_threads};
-    status = model_runner_measure(env, file, &plan->model, &plan->sizes, err);
+    return RAD_OK;
+}
+
+/* What a runner with so large a batch takes of the memory of where it computes. */
+static rad_status measure(const rad_env *env, const gguf_file *file, const load_plan *plan,
+                          uint32_t max_tokens, uint32_t max_logits, model_sizes *sizes,
+                          rad_error *err)
+{
+    model_runner_params model = plan->model;
+    cuda_runner_params cuda = plan->cuda;
+    model.max_batch_tokens = cuda.model.max_batch_tokens = max_tokens;
+    model.max_batch_logits = cuda.model.max_batch_logits = max_logits;
+    return plan->on_gpu ? cuda_runner_measure(env, file, &cuda, sizes, err)
+                        : model_runner_measure(env, file, &model, sizes, err);
+}
+
+static rad_status end_plan(const rad_env *env, const gguf_file *file, const engine_params *p,
+                           load_plan *plan, rad_error *err)
+{
+    rad_status status = measure(env, file, plan, plan->model.max_batch_tokens,
+                                plan->model.max_batch_logits, &plan->sizes, err);
     if (status != RAD_OK) return status;
     plan->need =
         (memory_need){.weights = plan->sizes.weights_bytes, .buffers = plan->sizes.buffers_bytes};
-    find_smaller(env, file, plan);
-    return fit_memory(env, p, &plan->info, &plan->need, available, &plan->fraction, err);
+    if (!plan->on_gpu) find_smaller(env, file, plan);
+    return fit_memory(env, p, &plan->info, &plan->need, plan->available, &plan->fraction, err);
+}
+
+rad_status plan_load_on_cpu(const rad_env *env, const gguf_file *file, const engine_params *p,
+                            uint64_t available, const char *why_no_gpu, load_plan *plan,
+                            rad_error *err)
+{
+    rad_status status = begin_plan(file, p, false, available, plan, err);
+    snprintf(plan->why_no_gpu, sizeof plan->why_no_gpu, "%.399s", why_no_gpu);
+    return status == RAD_OK ? end_plan(env, file, p, plan, err) : status;
+}
+
+/* With the GPU's memory in the place of this machine's. */
+static rad_status plan_load_on_gpu(const rad_env *env, const gguf_file *file,
+                                   const engine_params *p, uint32_t ordinal, load_plan *plan,
+                                   rad_error *err)
+{
+    cuda_gpu_info gpu;
+    cuda_runner_params cuda;
+    engine_params there = *p;
+    there.on_gpu = true;
+    engine_gpu_wish wish = {
+        .ordinal = ordinal, .dtype_by_device = p->dtype_by_device, .attn_ref = p->use_attn_ref};
+    rad_status status = begin_plan(file, &there, true, 0, plan, err);
+    wish.model = plan->model;
+    if (status == RAD_OK) status = engine_gpu_find(file, &wish, &gpu, &cuda, err);
+    if (status != RAD_OK) return status;
+    /* Once more: how many rows there are depends on how much memory there is. */
+    status = begin_plan(file, &there, true, gpu.free_bytes, plan, err);
+    plan->gpu = gpu;
+    plan->cuda = cuda;
+    plan->cuda.max_requests = plan->rows;
+    plan->cuda.model.max_batch_tokens = plan->model.max_batch_tokens;
+    plan->cuda.model.max_batch_logits = plan->model.max_batch_logits;
+    return status == RAD_OK ? end_plan(env, file, &there, plan, err) : status;
+}
+
+rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_params *p,
+                     uint64_t available, load_plan *plan, rad_error *err)
+{
+    engine_device device;
+    rad_error why = {0};
+    *plan = (load_plan){0};
+    rad_status status = engine_device_parse(p->device, &device, err);
+    if (status != RAD_OK) return status;
+    if (device.kind == ENGINE_DEVICE_CPU)
+        return plan_load_on_cpu(env, file, p, available, "", plan, err);
+    status = plan_load_on_gpu(env, file, p, device.ordinal, plan, &why);
+    plan->gpu_or_cpu = device.kind == ENGINE_DEVICE_AUTO;
+    if (status == RAD_OK) return RAD_OK;
+    if (!plan->gpu_or_cpu)
+        return rad_fail(err, status, "device %.20s: %.470s", p->device, engine_gpu_words(&why));
+    return plan_load_on_cpu(env, file, p, available, engine_gpu_words(&why), plan, err);
+}
+
+engine_params params_where(const engine_params *params, const load_plan *plan)
+{
+    engine_params p = *params;
+    p.on_gpu = plan->on_gpu;
+    if (p.on_gpu) p.kv_populate_ahead = 0; /* it is there */
+    return p;
 }
 
 /* ---- for people ---- */
@@ -146,11 +226,9 @@ static rad_status measure_batch(const rad_env *env, const gguf_file *file, const
                                 const load_plan *plan, uint64_t *bytes, rad_error *err)
 {
     model_sizes sizes;
-    model_runner_params one = plan->model;
     const uint32_t chunk = prefill_chunk(p);
-    one.max_batch_tokens = chunk ? RAD_MIN(chunk, plan->context) : plan->context;
-    one.max_batch_logits = 1;
-    rad_status status = model_runner_measure(env, file, &one, &sizes, err);
+    rad_status status = measure(
+        env, file, plan, chunk ? RAD_MIN(chunk, plan->context) : plan->context, 1, &sizes, err);
     *bytes = sizes.buffers_bytes;
     return status;
 }
@@ -180,8 +258,9 @@ static void tell_cache(const engine_params *p, const load_plan *plan, engine_mem
 static void tell_server(const engine_params *p, const load_plan *plan, engine_memory *m)
 {
     const runner_info *model = &plan->info;
-    const kv_sizes sizes = kv_sizes_foretold(p, model, m->weights_bytes + m->text_bytes,
-                                             m->available_bytes, plan->fraction);
+    const uint64_t taken = plan->on_gpu ? m->weights_bytes + plan->sizes.buffers_bytes
+                                        : m->weights_bytes + m->text_bytes;
+    const kv_sizes sizes = kv_sizes_foretold(p, model, taken, m->available_bytes, plan->fraction);
     const bool apart = sizes.window_tokens > 0;
     m->mem_fraction_static = plan->fraction;
     m->max_total_tokens = sizes.tokens;
@@ -194,6 +273,10 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     if (p->max_pinned_tokens) m->index_bytes += sizes.tokens * PINS_TOKEN_BYTES;
     if (p->max_sessions && !p->streaming_sessions)
         m->index_bytes += sizes.tokens * TAGS_TOKEN_BYTES;
+    if (plan->on_gpu) { /* all of it at once */
+        m->resident_bytes = taken + pool;
+        return;
+    }
     /* Of K/V some is made ready; a state is there when it was used. */
     const uint64_t kv_alone = m->kv_bytes - m->context_states * m->state_bytes;
     const uint64_t kv = RAD_MIN(kv_alone + p->kv_populate_ahead, pool) +
@@ -202,20 +285,33 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
                         m->index_bytes + kv;
 }
 
-rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engine_params *p,
+/* Where it would be, and what there is. */
+static void tell_device(const load_plan *plan, engine_memory *m)
+{
+    engine_device_name(plan->on_gpu ? &plan->gpu : NULL, m->device, sizeof m->device);
+    snprintf(m->why_no_gpu, sizeof m->why_no_gpu, "%s", plan->why_no_gpu);
+    m->available_bytes = plan->available;
+    if (!plan->on_gpu) return;
+    snprintf(m->device_name, sizeof m->device_name, "%s", plan->gpu.name);
+    m->device_bytes = plan->gpu.total_bytes;
+}
+
+rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engine_params *asked,
                            engine_memory *m, rad_error *err)
 {
     rad_env full = rad_env_or_default(env);
     load_plan plan;
     rad_error why = {0};
-    *m = (engine_memory){.program_bytes = PROGRAM_BYTES, .available_bytes = memory_available()};
-    rad_status status = plan_load(&full, file, p, m->available_bytes, &plan, &why);
+    *m = (engine_memory){.program_bytes = PROGRAM_BYTES};
+    rad_status status = plan_load(&full, file, asked, memory_available(), &plan, &why);
+    const engine_params there = params_where(asked, &plan), *p = &there;
     const bool fits = status != RAD_E_NOMEM || !plan.sizes.weights_bytes;
     if (status != RAD_OK && fits) return rad_fail(err, status, "%s", why.text);
     if (plan.context > plan.info.context_length)
         return rad_fail(err, RAD_E_INVAL, "context_length %u is more than the model's %u",
                         plan.context, plan.info.context_length);
     m->context_length = plan.context;
+    tell_device(&plan, m);
     tell_weights(&plan, m);
     tell_cache(p, &plan, m);
     status = measure_text(&full, file, p, &m->text_bytes, err);

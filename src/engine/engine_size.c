@@ -30,6 +30,9 @@
  * for each interval of the tokens cached. K/V of one context come first, and so does a
  * max_total_tokens that was asked for.
  *
+ * On a GPU all of this is the GPU's memory: "available" is what the driver says (cuMemGetInfo), as
+ * SGLang has it. The pools' index and the host tier, which is pinned there, are this machine's.
+ *
  * Rows (requests that may run at one time) follow the pool, and a part of memory of their own: a
  * row is a line of the table of slots, and a line of every buffer of a batch. */
 #include "base/available.h"
@@ -61,6 +64,7 @@ static const uint64_t SPARE_BYTES = 1000000000, BESIDE_BYTES = 100000000;
 
 static const double LEAST_RATIO = 1.0 / 8;
 static const double STATE_RATIO = 0.9;
+static const double HOST_SHARE = 0.8; /* of the machine's memory, which a GPU's host tier may pin */
 
 /* Enough rows that the pool, not their number, is the limit for usual requests. */
 uint32_t default_max_running(uint64_t max_total_tokens)
@@ -137,12 +141,14 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     uint32_t page_size = RAD_MAX(p->page_size, 1u), window = model->sliding_window;
     uint32_t context = p->context_length ? p->context_length : model->context_length;
     const bool apart = has_window_memory(p, model, context);
-    token_cost cost = {.full = INDEX_BYTES + NODE_BYTES / page_size};
+    /* Of a pool on a GPU the index is not there but on the host. */
+    token_cost cost = {.full = p->on_gpu ? 0 : INDEX_BYTES + NODE_BYTES / page_size};
     cost.full += runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS);
     if (model->state_bytes) add_states(p, model, &cost, context);
     if (!apart) return cost;
     uint32_t chunk = prefill_chunk(p);
-    cost.window = runner_token_bytes(model, RUNNER_WINDOW_LAYERS) + WINDOW_INDEX_BYTES;
+    cost.window = runner_token_bytes(model, RUNNER_WINDOW_LAYERS);
+    if (!p->on_gpu) cost.window += WINDOW_INDEX_BYTES;
     cost.exact = p->swa_full_tokens_ratio > 0;
     cost.ratio = cost.exact ? p->swa_full_tokens_ratio
                             : RAD_MAX((double)(window + page_size) / context, LEAST_RATIO);
@@ -225,10 +231,10 @@ uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint
 }
 
 /* The host tier is memory of the same machine: bytes of their own, or so much more of each token.
- */
+ * A GPU's is not: see fit_host_tier. */
 static uint64_t host_tier(const engine_params *p, token_cost *cost)
 {
-    if (!p->enable_hierarchical_cache) return 0;
+    if (!p->enable_hierarchical_cache || p->on_gpu) return 0;
     if (p->hicache_size > 0) return (uint64_t)(p->hicache_size * 1e9);
     double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
     cost->full += (uint64_t)(ratio * (double)cost->full);
@@ -309,25 +315,29 @@ rad_status fit_memory(const rad_env *env, const engine_params *p, const runner_i
     const uint64_t states = least_states(&cost) * cost.state;
     const uint64_t whole = bytes_of(&cost, context + page) + states;
     const uint64_t least = bytes_of(&cost, fewest) + states;
-    const double wanted = fraction_for(need->weights + BESIDE_BYTES, whole + host, available);
-    const double most = 1 - (double)(SPARE_BYTES + need->buffers) / (double)available;
+    /* A GPU's buffers are taken before its pool, a CPU's as they are used. */
+    const uint64_t first = p->on_gpu ? need->buffers : 0;
+    const uint64_t taken = need->weights + first;
+    const double wanted = fraction_for(taken + BESIDE_BYTES, whole + host, available);
+    const double most = 1 - (double)(SPARE_BYTES + need->buffers - first) / (double)available;
     const double before = *fraction;
     if (!p->mem_fraction_static && wanted > before && most > before)
         *fraction = RAD_MIN(wanted, most);
-    if (fraction_for(need->weights, least + host, available) > *fraction) {
+    if (fraction_for(taken, least + host, available) > *fraction) {
         char would[160] = "";
         say_what_fits(would, sizeof would, need, least + host, *fraction, available,
                       p->mem_fraction_static > 0);
         return rad_fail(err, RAD_E_NOMEM,
-                        "engine: the model does not fit: %.2f GB of weights, %.2f GB for batches "
+                        "engine: the model does not fit%s: %.2f GB of weights, %.2f GB for batches "
                         "and %.2f GB for a context of %llu tokens (%llu bytes a token); %.2f GB "
                         "are available, of which mem_fraction_static %.3g leaves %.2f GB for "
                         "weights and for the KV pool%s%s",
-                        (double)need->weights / 1e9, (double)need->buffers / 1e9,
-                        (double)whole / 1e9, (unsigned long long)context,
-                        (unsigned long long)(cost.full + cost.window), (double)available / 1e9,
-                        *fraction, *fraction * (double)available / 1e9,
-                        p->enable_hierarchical_cache ? " and the host tier" : "", would);
+                        p->on_gpu ? " on the GPU" : "", (double)need->weights / 1e9,
+                        (double)need->buffers / 1e9, (double)whole / 1e9,
+                        (unsigned long long)context, (unsigned long long)(cost.full + cost.window),
+                        (double)available / 1e9, *fraction, *fraction * (double)available / 1e9,
+                        p->enable_hierarchical_cache && !p->on_gpu ? " and the host tier" : "",
+                        would);
     }
     if (*fraction > before)
         rad_log(env, RAD_LOG_WARN,
@@ -380,19 +390,28 @@ uint64_t kv_window_tokens_for_context(const engine_params *p, const runner_info 
 rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
                         uint64_t available_before, double fraction, kv_sizes *sizes, rad_error *err)
 {
+    return size_kv_pool_in(env, p, model, available_before, memory_available(), fraction, sizes,
+                           err);
+}
+
+rad_status size_kv_pool_in(const rad_env *env, const engine_params *p, const runner_info *model,
+                           uint64_t available_before, uint64_t available_now, double fraction,
+                           kv_sizes *sizes, rad_error *err)
+{
     token_cost cost = cost_of_token(p, model);
     rad_status status = check_fractions(p, err);
     if (status != RAD_OK) return status;
     if (fraction == 0) fraction = fraction_of(p);
     /* What others gave back meanwhile is no part of the fraction. */
-    uint64_t available = RAD_MIN(memory_available(), available_before);
+    uint64_t available = RAD_MIN(available_now, available_before);
     uint64_t host_bytes = host_tier(p, &cost);
     if (available && available <= host_bytes)
         return no_room_beside_host(p->hicache_size, available, err);
     available -= host_bytes * (available != 0);
     double rest = (double)available - (double)available_before * (1 - fraction);
     uint64_t memory = rest > 0 ? (uint64_t)rest : 0, fits = tokens_in(&cost, memory);
-    const char *and_host = p->enable_hierarchical_cache && !host_bytes ? " and the host tier" : "";
+    const bool with_host = p->enable_hierarchical_cache && !host_bytes && !p->on_gpu;
+    const char *and_host = with_host ? " and the host tier" : "";
     *sizes = divide(p, model, &cost, memory, available != 0);
     if (available && cost.asked_states && cost.asked_states * cost.state > memory)
         return rad_fail(err, RAD_E_NOMEM,
@@ -418,5 +437,38 @@ rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner
                 "for in the KV pool%s: it has %llu tokens",
                 (unsigned long long)p->max_total_tokens, fraction, and_host,
                 (unsigned long long)sizes->tokens);
+    return RAD_OK;
+}
+
+/* Bytes of the host tier, where it lies beside a GPU's pools. */
+static uint64_t host_tier_bytes(const engine_params *p, const runner_info *model,
+                                const kv_sizes *sizes)
+{
+    const token_cost cost = cost_of_token(p, model);
+    const double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
+    if (p->hicache_size > 0) return (uint64_t)(p->hicache_size * 1e9);
+    return (uint64_t)(ratio *
+                      (double)(sizes->tokens * cost.full + sizes->window_tokens * cost.window +
+                               sizes->states * cost.state));
+}
+
+rad_status fit_host_tier(const rad_env *env, engine_params *p, const runner_info *model,
+                         const kv_sizes *sizes, uint64_t available, rad_error *err)
+{
+    if (!p->enable_hierarchical_cache || !p->on_gpu || !available) return RAD_OK;
+    const uint64_t wanted = host_tier_bytes(p, model, sizes);
+    const double most = HOST_SHARE * (double)available;
+    if ((double)wanted <= most) return RAD_OK;
+    if (p->hicache_size > 0 || p->hicache_ratio > 0)
+        return rad_fail(
+            err, RAD_E_NOMEM,
+            "hicache: the host tier would take %.2f GB of pinned memory, and %.2f GB "
+            "are available, of which %.0f%% may be pinned; --hicache-size %.0f would do",
+            (double)wanted / 1e9, (double)available / 1e9, 100 * HOST_SHARE, floor(most / 1e9));
+    p->hicache_size = most / 1e9;
+    rad_log(env, RAD_LOG_WARN,
+            "engine: the host tier has %.2f GB of pinned memory in place of %.2f: %.2f GB are "
+            "available",
+            most / 1e9, (double)wanted / 1e9, (double)available / 1e9);
     return RAD_OK;
 }

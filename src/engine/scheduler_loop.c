@@ -4,6 +4,7 @@
  * a flush) that others want done where nobody else touches the tree. With nothing to do
  * it sleeps in the ring, and checks itself now and then (sched/self_check.h); while it is
  * paused it only sleeps. */
+#include "cuda/cuda_runner.h"
 #include "engine/engine_impl.h"
 
 /* A function that another thread wants run here; the caller waits. */
@@ -23,6 +24,7 @@ typedef struct engine_call {
     const rad_key *key;
     uint64_t ttl_ns;
     uint32_t num_tokens;
+    uint64_t gpu_free_bytes, gpu_total_bytes;
 } engine_call;
 
 static void run_call(engine *e, engine_call *call)
@@ -131,6 +133,9 @@ static rad_status call(engine *e, engine_call *c)
 static void do_stats(engine *e, engine_call *c)
 {
     scheduler_get_stats(e->scheduler, c->stats);
+    if (e->params.on_gpu &&
+        cuda_runner_memory(e->runner, &c->gpu_free_bytes, &c->gpu_total_bytes) != RAD_OK)
+        c->gpu_free_bytes = c->gpu_total_bytes = 0;
 }
 
 void engine_get_stats(engine *e, engine_stats *stats)
@@ -139,6 +144,8 @@ void engine_get_stats(engine *e, engine_stats *stats)
                                                   engine_populate_bytes(&e->populate_window)};
     engine_call c = {.fn = do_stats, .stats = &stats->sched};
     call(e, &c);
+    stats->gpu_free_bytes = c.gpu_free_bytes;
+    stats->gpu_total_bytes = c.gpu_total_bytes;
     stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);
     pthread_mutex_lock(&e->lock);
     stats->requests = e->counts;

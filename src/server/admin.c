@@ -189,6 +189,11 @@ static void answer_server_info(call *c)
     if (json)
         json_object_set_new(json, "enable_streaming_session", json_boolean(i->streaming_sessions));
     if (json) json_object_set_new(json, "threads", json_integer(i->num_threads));
+    if (json) json_object_set_new(json, "device", json_string(i->device));
+    if (json && i->device_bytes)
+        json_object_set_new(json, "device_name", json_string(i->device_name));
+    if (json && i->why_no_gpu[0])
+        json_object_set_new(json, "why_no_gpu", json_string(i->why_no_gpu));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));

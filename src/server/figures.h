@@ -33,6 +33,7 @@ typedef struct figure {
     bool tiers;   /* in /metrics only where there are tiers */
     bool window;  /* likewise, where layers with a window have memory of their own */
     bool states;  /* likewise, where there are recurrent layers */
+    bool gpu;     /* likewise, where it computes on a GPU */
 } figure;
 
 const figure *figures_table(size_t *count);

@@ -27,6 +27,18 @@ static void write_value(struct evbuffer *out, const char *name, const char *labe
     evbuffer_add_printf(out, "\"%s} %.17g\n", label, value);
 }
 
+/* A label can say in words what it computes on; its value is always 1. */
+static void write_device(struct evbuffer *out, const engine_info *info)
+{
+    const char *name = "radish:device_info";
+    write_head(out, name, "gauge", "Where the model computes.");
+    evbuffer_add_printf(out, "%s{model_name=\"", name);
+    write_label(out, info->model_name);
+    evbuffer_add_printf(out, "\",device=\"%s\",device_name=\"", info->device);
+    write_label(out, info->device_name);
+    evbuffer_add_printf(out, "\"} 1\n");
+}
+
 void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,
                       bool cache_figures)
 {
@@ -36,9 +48,10 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const serve
         const figure *row = &rows[i];
         bool hidden = (row->tells && !cache_figures) || (row->tiers && !info->hierarchical_cache) ||
                       (row->window && !info->window_total_tokens) ||
-                      (row->states && !info->max_states);
+                      (row->states && !info->max_states) || (row->gpu && !info->device_bytes);
         if (!row->metric || hidden) continue;
         if (row->type) write_head(out, row->metric, row->type, row->help);
         write_value(out, row->metric, row->label, info->model_name, figure_value(row, f));
     }
+    write_device(out, info);
 }

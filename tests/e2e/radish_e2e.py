@@ -42,6 +42,9 @@ def allow_many_files():
 
 allow_many_files()
 
+# What is tested is the CPU, also where there is a GPU; tests of a GPU name a library themselves.
+os.environ.setdefault("RADISH_LIBCUDA", "none")
+
 
 if "RADISH_TESTMADE" not in os.environ and not STORIES.exists():
     subprocess.run([sys.executable, str(ROOT / "tests/made/make.py"), str(MADE)], check=True)
