@@ -4,7 +4,8 @@
  * The exam (tools/train/eval.jsonl) asks in wordings that training did not see: first as it
  * is, conversations and raw text. Then every conversation once more, padded so that all but
  * its last token come out of the cache in whole pages: cold, and with the page that holds
- * the end of the question exchanged with that of another question. */
+ * the end of the question exchanged with that of another question. RADISH_TEST_DEVICE=cuda has a
+ * GPU take it. */
 #include "engine_rig.h"
 #include "gear/swap_pages.h"
 
@@ -79,9 +80,18 @@ static void encode(const tokenizer *tok, const chat_template *format, json_t *qu
     it->num_ids = buf.len;
 }
 
+/* A file of the repository, or of what tools/gpu-verify.sh has packed of it. */
+static const char *in_root(const char *name)
+{
+    static char path[1024];
+    const char *root = getenv("RADISH_TEST_ROOT");
+    snprintf(path, sizeof path, "%s/%s", root ? root : RADISH_SOURCE_DIR, name);
+    return path;
+}
+
 static void load_items(const tokenizer *tok, const chat_template *format)
 {
-    FILE *f = fopen(RADISH_SOURCE_DIR "/tools/train/eval.jsonl", "rb");
+    FILE *f = fopen(in_root("tools/train/eval.jsonl"), "rb");
     CHECK(f != NULL);
     static char line[1 << 17];
     uint32_t every = (uint32_t)test_scale(EVERY, EVERY_LONG);
@@ -178,7 +188,9 @@ static void take_exam(engine *e, const char *dtype)
 
 static void run(rad_dtype dtype)
 {
-    engine_params p = {.model_path = RADISH_SOURCE_DIR "/models/radish-tiny.gguf",
+    const rad_env env = rad_env_or_default(NULL);
+    engine_params p = {.model_path = engine_strdup(&env, in_root("models/radish-tiny.gguf")),
+                       .device = getenv("RADISH_TEST_DEVICE"),
                        .dtype = dtype,
                        .num_threads = 1, /* on a busy machine two wait for each other */
                        .page_size = PAGE,
@@ -202,10 +214,13 @@ static void run(rad_dtype dtype)
     tokenizer_destroy(tok);
     gguf_close(file);
     engine_destroy(e);
+    engine_strfree(&env, (char *)(uintptr_t)p.model_path);
 }
 
 TEST(f32_answers_are_right_and_a_wrong_page_shows)
 {
+    const char *device = getenv("RADISH_TEST_DEVICE");
+    SKIP_UNLESS(!device || strcmp(device, "cpu") == 0, "a GPU computes in bf16 alone");
     run(RAD_F32);
 }
 
