@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""tools/gpu-verify.sh packs what a machine with a GPU lacks, and keeps what its steps find there: with the
+emulated driver in the place of a GPU."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from radish_e2e import RADISH, ROOT, check, run, skip
+
+BUILD = pathlib.Path(RADISH).parent
+EMULATED = BUILD / "tests/cuda/libcuda-emulated.so"
+
+
+def call(*args, want=0, **options):
+    done = subprocess.run([str(arg) for arg in args], capture_output=True, text=True, **options)
+    check(done.returncode == want, args, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def test_a_bundle_verifies_elsewhere():
+    if not EMULATED.exists() or not (BUILD / "bench/bench_cuda").exists():
+        skip("the emulated driver or the benchmarks are not built")
+    with tempfile.TemporaryDirectory(prefix="radish-gpu-") as tmp:
+        tmp = pathlib.Path(tmp)
+        call(ROOT / "tools/gpu-verify.sh", "--pack", tmp / "all.tar", BUILD)
+        subprocess.run(["tar", "-C", tmp, "-xf", tmp / "all.tar"], check=True)
+        top = tmp / "radish-gpu"
+        check(not any(top.glob("lib/libc.so*")), "glibc is every machine's own")
+        said = call(top / "gpu-verify.sh", "--run", "--out", tmp / "found", "--small", "--only",
+                    "ceilings,p1,figures,torch", "--library", top / "lib/libcuda-emulated.so", cwd=tmp)
+        found = json.loads((tmp / "found/result.json").read_text())["steps"]
+        for step in ("ceilings", "p1", "figures"):
+            check(found[step]["run"]["status"] == "ok", step, said)
+        check(found["torch"]["run"]["status"] in ("ok", "skipped"), said)
+        check(found["ceilings"]["found"]["read_gb_s"] > 0 and found["ceilings"]["found"]["wgmma_tflops"] > 0, found)
+        p1 = found["p1"]["found"]["p1"]
+        check(p1["compositions"] >= 1 and p1["rows"] > 0 and p1["differ"] == 0, p1)
+        kinds = {row["what"] for row in found["figures"]["found"]["rows"]}
+        check(kinds == {"decode", "prefill", "tree", "load"}, kinds)
+        tables = call(sys.executable, ROOT / "tools/gpu-report.py", "--print", tmp / "found/result.json")
+        check("emulated GPU (sm_90)" in tables and "| toy | prefill of 48 |" in tables, tables)
+        # A step that fails is told, and what others found stays.
+        call(top / "gpu-verify.sh", "--run", "--out", tmp / "found", "--small", "--only", "p1", "--library",
+             tmp / "none.so", cwd=tmp, want=1)
+        found = json.loads((tmp / "found/result.json").read_text())["steps"]
+        check(found["p1"]["run"]["status"] == "failed" and "found" in found["ceilings"], found)
+        call(top / "gpu-verify.sh", "--run", "--only", "nothing", cwd=tmp, want=2)
+
+
+os.environ.pop("RADISH_LIBCUDA", None)
+run(globals())
