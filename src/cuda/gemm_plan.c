@@ -1,11 +1,17 @@
-/* gemm_plan.c - rows of a block are chosen so that all multiprocessors have as much to read. */
+/* gemm_plan.c - rows of a block are chosen so that all multiprocessors have as much to read.
+ *
+ * What is chosen follows what bench_gemm_cuda found on an H100: rings as large as there is place
+ * (8B's down, one token: 48 us with 3 stages, 41 with 6), and half of the multiprocessors for
+ * small matrices (0.6B's gate_up, one token: 5.7 us on 128, 5.2 on 64: the other half already has
+ * the next product's W). The forms that keep tokens are not measured yet, so nothing chooses
+ * them. */
 #include "cuda/gemm_plan.h"
 
-enum {
-    MIN_STAGES = 3, /* wait_copies of the kernels */
-    MAX_STAGES = 8,
-    STAGE_COST = 8 << 10
-};
+enum { STAGE_COST = 8 << 10, FEWEST_TOKENS = 8, SMALL_STEPS = 8 };
+
+/* Those whose copies wait_copies of the kernels waits for exactly. */
+static const uint32_t stages_of[] = {8, 6, 4, 3};
+enum { MOST_STAGES = 8, LEAST_STAGES = 3 };
 
 /* A kernel: what it takes at a time, and what that takes of a stage. */
 typedef struct few {
@@ -50,10 +56,10 @@ static uint32_t round_up(uint32_t count, uint32_t of)
     return (count + of - 1) / of;
 }
 
-/* Stages of a range: 128 k of bf16. */
-static uint32_t steps_of(uint32_t k, uint32_t splits)
+/* Stages of a range. */
+static uint32_t steps_of(cuda_gemm_kind kind, uint32_t k, uint32_t splits)
 {
-    return round_up(k / splits, 128);
+    return round_up(k / splits, kind == CUDA_GEMM_BF16 ? 128 : 256);
 }
 
 static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint32_t stages,
@@ -73,8 +79,8 @@ bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t
                            cuda_gemm_plan *out)
 {
     const few *f = kernel_for(kind, tokens);
-    const uint32_t shared = shared_bytes(f, steps_of(k, splits), c.warps, c.stages, c.kept);
-    if (!c.warps || c.warps > f->warps || c.stages < MIN_STAGES || c.stages > MAX_STAGES ||
+    const uint32_t shared = shared_bytes(f, steps_of(kind, k, splits), c.warps, c.stages, c.kept);
+    if (!c.warps || c.warps > f->warps || c.stages < LEAST_STAGES || c.stages > MOST_STAGES ||
         !c.blocks || shared > room.shared_bytes || (c.kept && !f->kept))
         return false;
     *out = (cuda_gemm_plan){
@@ -98,12 +104,11 @@ static uint64_t time_of(const few *f, uint32_t n, uint32_t tokens, uint32_t spli
 }
 
 /* The most stages that `most` bytes have room for; 0: too few. */
-static uint32_t stages_in(const few *f, uint32_t most, uint32_t steps, uint32_t warps, bool kept)
+static uint32_t stages_in(const few *f, uint32_t most, uint32_t warps)
 {
-    uint32_t stages = MAX_STAGES;
-    while (stages >= MIN_STAGES && shared_bytes(f, steps, warps, stages, kept) > most)
-        stages--;
-    return stages < MIN_STAGES ? 0 : stages;
+    for (size_t i = 0; i < RAD_COUNT(stages_of); i++)
+        if (shared_bytes(f, 0, warps, stages_of[i], false) <= most) return stages_of[i];
+    return 0;
 }
 
 cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
@@ -111,17 +116,22 @@ cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, u
 {
     const few *f = kernel_for(kind, tokens);
     const uint32_t most = RAD_MIN(room.shared_bytes, (uint32_t)GEMM_FEW_SHARED);
-    const uint32_t steps = steps_of(k, splits);
+    /* Where few units are left with the most rows, and a ring has all or most of one's W. */
+    const uint32_t half = room.multiprocessors / 2;
+    const bool small = tokens <= FEWEST_TOKENS && steps_of(kind, k, splits) <= SMALL_STEPS &&
+                       units(f, n, tokens, splits, f->warps) <= half;
+    const uint32_t multiprocessors = small ? half : room.multiprocessors;
     cuda_gemm_choice c = {.warps = 1, .blocks = 1};
-    for (uint32_t w = 2; w <= f->warps && stages_in(f, most, steps, w, false); w++)
-        if (time_of(f, n, tokens, splits, w, room.multiprocessors) <=
-            time_of(f, n, tokens, splits, c.warps, room.multiprocessors))
+    for (uint32_t w = 2; w <= f->warps && stages_in(f, most, w); w++)
+        if (time_of(f, n, tokens, splits, w, multiprocessors) <=
+            time_of(f, n, tokens, splits, c.warps, multiprocessors))
             c.warps = w;
-    /* Tokens are kept where that leaves enough of W under way. */
-    c.stages = f->kept ? stages_in(f, most, steps, c.warps, true) : 0;
-    c.kept = c.stages &&
-             (c.stages == MAX_STAGES || (c.stages - 1) * c.warps * f->w_bytes >= 64 << 10);
-    if (!c.kept) c.stages = stages_in(f, most, steps, c.warps, false);
+    c.stages = stages_in(f, most, c.warps);
+    /* No more than a block's own work fills, so that the next product's finds place beside it. */
+    const uint32_t work = steps_of(kind, k, splits) *
+                          round_up(units(f, n, tokens, splits, c.warps), room.multiprocessors);
+    for (size_t i = 0; !small && i < RAD_COUNT(stages_of); i++)
+        if (stages_of[i] > work && stages_of[i] < c.stages) c.stages = stages_of[i];
     cuda_gemm_plan plan;
     const bool fits = cuda_gemm_few_plan_of(kind, n, k, tokens, splits, room, c, &plan);
     RAD_ASSERT(fits); /* 3 stages of one warp: 78 KB at most; sm_80 and newer have 99 KB */

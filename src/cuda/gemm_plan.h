@@ -13,9 +13,9 @@
 
 enum {
     GEMM_FEW_TOKENS = 64, /* of gemm_few.cu, at most; gemm_quant.cu takes any number */
-    /* Dynamic shared memory at most, where the GPU has it: blocks of the kernels between products
-     * find place beside. */
-    GEMM_FEW_SHARED = 200 << 10
+    /* Dynamic shared memory at most, where the GPU has it; of an H100's 228 KB some are left for
+     * blocks of the kernels between products. */
+    GEMM_FEW_SHARED = 222 << 10
 };
 
 /* What W is. */

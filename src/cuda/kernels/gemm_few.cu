@@ -19,6 +19,12 @@
  * A unit of work is a block's rows in one range of k; block b takes units b, b + GRID_X, ... and
  * the ring runs on from one to the next.
  *
+ * Where a range of all tokens fits beside the ring there is gemm_few_N_kept: tokens are copied once
+ * a range and stay, so a warp has its ring for itself, and nobody waits for others at a stage. It
+ * has not run on hardware yet, and no plan takes it (gemm_plan.c).
+ *
+ *     warp 0's stages | warp 1's stages | ... | tokens, k 0 to 127 | tokens, k 128 to 255 | ...
+ *
  * P1: kernel_args.h. A number's chain of mma is in one thread group's registers, in ascending k. */
 #include "device/kernels/dialect.h"
 
@@ -159,7 +165,7 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
 
 /* A kernel for up to columns * 8 tokens, whose warps have tiles * 16 rows each. */
 #define GEMM_FEW(name, threads, tiles, columns)                                                    \
-    KERNEL_ALONE(name, threads, gemm_args)                                                         \
+    KERNEL(name, threads, gemm_args)                                                               \
     {                                                                                              \
         enum { TOKENS = (columns)*8, OF_WARP = TOKENS < 16 ? TOKENS : 16 };                        \
         SHARED_DYNAMIC(u8, ring);                                                                  \

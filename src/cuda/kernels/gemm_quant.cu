@@ -17,7 +17,8 @@
  * A warp's 16 rows and 256 k are contiguous in memory, in the order in which its lanes want them
  * (cuda/quant_pack.h): scales, then 16 bytes a lane for 32 k of Q8_0 or 64 k of Q4_K, registers of
  * the instruction as they are. Those of Q4_K and Q6_K have an even group in the low halves of their
- * bytes, the odd one behind it in the high ones; Q6_K has the upper two bits beside. */
+ * bytes, the odd one behind it in the high ones; Q6_K has the upper two bits beside. Those of Q6_K
+ * have not run on hardware yet; there is no other form of them. */
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/kernel_args.h"
