@@ -208,8 +208,10 @@ static inline void *relay_run(void *arg)
                                        .events = (short)((p->up.ended || up_full ? 0 : POLLIN) |
                                                          (down_full ? POLLOUT : 0))};
             fds[n++] = (struct pollfd){
-                .fd = p->down.ended ? -1 : p->socket,
-                .events = (short)((down_full ? 0 : POLLIN) | (p->hold_writes ? POLLOUT : 0))};
+                /* A server that has said its last may still have to take what was begun. */
+                .fd = p->down.ended && !p->hold_writes ? -1 : p->socket,
+                .events = (short)((down_full || p->down.ended ? 0 : POLLIN) |
+                                  (p->hold_writes ? POLLOUT : 0))};
         }
         if (poll(fds, n, -1) < 0) continue;
         if (fds[0].revents) return NULL;
