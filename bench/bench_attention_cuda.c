@@ -340,46 +340,22 @@ static int check_case(bench *b, const attention_case *c)
 
 int main(int argc, char **argv)
 {
-    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL;
-    const char *span = NULL, *stages = NULL, *mb = "5120";
+    const char *only = NULL, *span = NULL, *stages = NULL, *mb = "5120";
     bool check = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--check") == 0) {
-            check = true;
-            continue;
-        }
-        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
-                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
-                          : strcmp(argv[i], "--json") == 0      ? &json
-                          : strcmp(argv[i], "--case") == 0      ? &only
-                          : strcmp(argv[i], "--span") == 0      ? &span
-                          : strcmp(argv[i], "--stages") == 0    ? &stages
-                          : strcmp(argv[i], "--pool-mb") == 0   ? &mb
-                                                                : NULL;
-        if (!to || i + 1 == argc) {
-            fprintf(stderr,
-                    "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--case TEXT] [--span N] "
-                    "[--stages N] [--pool-mb N] [--check]\n",
-                    argv[0]);
-            return 2;
-        }
-        *to = argv[++i];
-    }
+    const cuda_bench_option options[] = {{"--case", "TEXT", .value = &only},
+                                         {"--span", "N", .value = &span},
+                                         {"--stages", "N", .value = &stages},
+                                         {"--pool-mb", "N", .value = &mb},
+                                         {"--check", .flag = &check}};
+    const cuda_bench_words words = cuda_bench_read_words(argc, argv, options, RAD_COUNT(options));
 
     static bench b;
     int wrong = 0;
-    cuda_bench_open(&b.gpu, ptx, bench_ptx, (size_t)atoi(mb) << 20);
+    cuda_bench_open(&b.gpu, &words, (size_t)atoi(mb) << 20);
     b.span = span ? (uint32_t)atoi(span) : ATTN_SPAN;
     b.stages = stages ? (uint32_t)atoi(stages) : 0;
-    printf("%s, %d multiprocessors: reads %.2f TB/s at most\n", b.gpu.gpu.name,
-           b.gpu.gpu.multiprocessors, b.gpu.read_rate * 1e-12);
-    if (json && !(b.json = fopen(json, "w"))) {
-        fprintf(stderr, "%s: cannot be written\n", json);
-        return 1;
-    }
-    if (b.json)
-        fprintf(b.json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g, \"attention\": [",
-                b.gpu.gpu.name, b.gpu.read_rate);
+    b.json = cuda_bench_json_begin(&b.gpu, &words);
+    if (b.json) fprintf(b.json, ", \"attention\": [");
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         if (only && !strstr(cases[i].name, only)) continue;
         if (check)
@@ -387,10 +363,7 @@ int main(int argc, char **argv)
         else
             bench_case(&b, &cases[i]);
     }
-    if (b.json) {
-        fprintf(b.json, "\n]}\n");
-        fclose(b.json);
-    }
+    cuda_bench_json_end(b.json);
     cuda_bench_close(&b.gpu);
     return wrong != 0;
 }

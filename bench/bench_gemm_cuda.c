@@ -193,46 +193,25 @@ static void bench_shape(bench *b, const struct shape *shape, cuda_gemm_kind kind
 
 int main(int argc, char **argv)
 {
-    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL,
-               *only_kind = NULL;
-    const char *pool = "2560"; /* lm_head of the 8B: twice */
+    const char *only = NULL, *only_kind = NULL, *pool = "2560"; /* lm_head of the 8B: twice */
     bool quick = false, free_order = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0) {
-            quick = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--free-order") == 0) {
-            free_order = true;
-            continue;
-        }
-        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
-                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
-                          : strcmp(argv[i], "--json") == 0      ? &json
-                          : strcmp(argv[i], "--shape") == 0     ? &only
-                          : strcmp(argv[i], "--kind") == 0      ? &only_kind
-                          : strcmp(argv[i], "--pool") == 0      ? &pool
-                                                                : NULL;
-        if (!to || i + 1 == argc) {
-            fprintf(stderr,
-                    "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] "
-                    "[--quick]\n",
-                    argv[0]);
-            return 2;
-        }
-        *to = argv[++i];
-    }
+    const cuda_bench_option options[] = {{"--shape", "TEXT", .value = &only},
+                                         {"--kind", "q8_0", .value = &only_kind},
+                                         {"--pool", "MB", .value = &pool},
+                                         {"--quick", .flag = &quick},
+                                         {"--free-order", .flag = &free_order}};
+    const cuda_bench_words words = cuda_bench_read_words(argc, argv, options, RAD_COUNT(options));
 
     static bench b;
-    cuda_bench_open(&b.gpu, ptx, bench_ptx, strtoull(pool, NULL, 10) << 20);
+    cuda_bench_open(&b.gpu, &words, strtoull(pool, NULL, 10) << 20);
     static const char *const names[] = {
         "gemm_few_8",      "gemm_few_16",      "gemm_few_32",      "gemm_few_64",
         "gemm_few_8_kept", "gemm_few_16_kept", "gemm_few_32_kept", "gemm_few_64_kept",
         "gemm_q8_0_8",     "gemm_q8_0_16",     "gemm_q8_0_32",     "gemm_q8_0_64",
         "gemm_q4_k_8",     "gemm_q4_k_16",     "gemm_q4_k_32",     "gemm_q4_k_64",
         "gemm_q6_k_8",     "gemm_q6_k_16",     "gemm_q6_k_32",     "gemm_q6_k_64"};
-    const cuda_module few = cuda_bench_load(&b.gpu, ptx, "gemm_few");
-    const cuda_module quant = cuda_bench_load(&b.gpu, ptx, "gemm_quant");
+    const cuda_module few = cuda_bench_load(&b.gpu, words.ptx, "gemm_few");
+    const cuda_module quant = cuda_bench_load(&b.gpu, words.ptx, "gemm_quant");
     for (size_t i = 0; i < RAD_COUNT(names); i++) {
         b.kernels[i].name = names[i];
         b.kernels[i].kernel = cuda_bench_kernel(&b.gpu, i < 8 ? few : quant, names[i],
@@ -241,15 +220,8 @@ int main(int argc, char **argv)
     }
     cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
     b.x = b.gpu.pool; /* random numbers as good as any */
-    printf("%s, %d multiprocessors: reads %.2f TB/s at most\n", b.gpu.gpu.name,
-           b.gpu.gpu.multiprocessors, b.gpu.read_rate * 1e-12);
-    if (json && !(b.json = fopen(json, "w"))) {
-        fprintf(stderr, "%s: cannot be written\n", json);
-        return 1;
-    }
-    if (b.json)
-        fprintf(b.json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g, \"products\": [",
-                b.gpu.gpu.name, b.gpu.read_rate);
+    b.json = cuda_bench_json_begin(&b.gpu, &words);
+    if (b.json) fprintf(b.json, ", \"products\": [");
     for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q6_K; kind++)
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
@@ -257,10 +229,7 @@ int main(int argc, char **argv)
                     (!only_kind || strstr(kinds[kind], only_kind)))
                     bench_shape(&b, &shapes[s], (cuda_gemm_kind)kind, tokens_of[t], quick,
                                 free_order);
-    if (b.json) {
-        fprintf(b.json, "\n]}\n");
-        fclose(b.json);
-    }
+    cuda_bench_json_end(b.json);
     b.gpu.cu.mem_free(b.out);
     cuda_bench_close(&b.gpu);
     return 0;

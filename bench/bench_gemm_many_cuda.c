@@ -218,55 +218,33 @@ static void bench_loops(bench *b, const char *bench_ptx)
 
 int main(int argc, char **argv)
 {
-    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL, *only = NULL;
+    const char *only = NULL;
     bool all = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--all") == 0) {
-            all = true;
-            continue;
-        }
-        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
-                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
-                          : strcmp(argv[i], "--json") == 0      ? &json
-                          : strcmp(argv[i], "--shape") == 0     ? &only
-                                                                : NULL;
-        if (!to || i + 1 == argc) {
-            fprintf(stderr,
-                    "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--shape TEXT] [--all]\n",
-                    argv[0]);
-            return 2;
-        }
-        *to = argv[++i];
-    }
+    const cuda_bench_option options[] = {{"--shape", "TEXT", .value = &only},
+                                         {"--all", .flag = &all}};
+    const cuda_bench_words words = cuda_bench_read_words(argc, argv, options, RAD_COUNT(options));
 
     static bench b;
-    cuda_bench_open(&b.gpu, ptx, bench_ptx, (size_t)1 << 30); /* gate_up of the 8B: four times */
+    cuda_bench_open(&b.gpu, &words, (size_t)1 << 30); /* gate_up of the 8B: four times */
     b.room = (cuda_gemm_many_room){.multiprocessors = (uint32_t)b.gpu.gpu.multiprocessors,
                                    .shared_bytes = (uint32_t)b.gpu.gpu.shared_bytes,
                                    .wgmma = b.gpu.gpu.capability == 90 && b.gpu.cu.tensor_map_tiled,
                                    .part_rows = PART_ROWS};
-    b.many = cuda_bench_load(&b.gpu, ptx, "gemm_many");
-    if (b.room.wgmma) b.wgmma = cuda_bench_load(&b.gpu, ptx, "gemm_wgmma");
+    b.many = cuda_bench_load(&b.gpu, words.ptx, "gemm_many");
+    if (b.room.wgmma) b.wgmma = cuda_bench_load(&b.gpu, words.ptx, "gemm_wgmma");
     cuda_bench_did(&b.gpu, b.gpu.cu.mem_alloc(&b.out, OUT_BYTES), "memory");
-    printf("%s, %d multiprocessors\n", b.gpu.gpu.name, b.gpu.gpu.multiprocessors);
-    bench_loops(&b, bench_ptx);
-    if (json && !(b.json = fopen(json, "w"))) {
-        fprintf(stderr, "%s: cannot be written\n", json);
-        return 1;
-    }
+    bench_loops(&b, words.bench_ptx);
+    b.json = cuda_bench_json_begin(&b.gpu, &words);
     if (b.json)
-        fprintf(b.json,
-                "{\"gpu\": \"%s\", \"mma_flops_per_second\": %.5g, \"wgmma_flops_per_second\": "
-                "%.5g, \"products\": [",
-                b.gpu.gpu.name, b.mma, b.wgmma_rate);
+        fprintf(
+            b.json,
+            ", \"mma_flops_per_second\": %.5g, \"wgmma_flops_per_second\": %.5g, \"products\": [",
+            b.mma, b.wgmma_rate);
     for (size_t s = 0; s < RAD_COUNT(shapes); s++)
         for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
             if (!only || strstr(shapes[s].name, only))
                 bench_shape(&b, &shapes[s], tokens_of[t], all);
-    if (b.json) {
-        fprintf(b.json, "\n]}\n");
-        fclose(b.json);
-    }
+    cuda_bench_json_end(b.json);
     b.gpu.cu.mem_free(b.out);
     cuda_bench_close(&b.gpu);
     return 0;

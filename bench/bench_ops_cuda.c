@@ -262,29 +262,15 @@ static void bench_sampling(bench *b)
 
 int main(int argc, char **argv)
 {
-    const char *ptx = "src/cuda/ptx", *bench_ptx = "bench/ptx", *json = NULL;
     static bench b;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0) {
-            b.quick = true;
-            continue;
-        }
-        const char **to = strcmp(argv[i], "--ptx") == 0         ? &ptx
-                          : strcmp(argv[i], "--bench-ptx") == 0 ? &bench_ptx
-                          : strcmp(argv[i], "--json") == 0      ? &json
-                                                                : NULL;
-        if (!to || i + 1 == argc) {
-            fprintf(stderr, "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE] [--quick]\n", argv[0]);
-            return 2;
-        }
-        *to = argv[++i];
-    }
-    cuda_bench_open(&b.gpu, ptx, bench_ptx, (size_t)256 << 20);
-    const cuda_module embed = cuda_bench_load(&b.gpu, ptx, "embed");
-    const cuda_module norm = cuda_bench_load(&b.gpu, ptx, "norm");
-    const cuda_module qkv = cuda_bench_load(&b.gpu, ptx, "qkv");
-    const cuda_module glu = cuda_bench_load(&b.gpu, ptx, "glu");
-    const cuda_module sample = cuda_bench_load(&b.gpu, ptx, "sample");
+    const cuda_bench_option options[] = {{"--quick", .flag = &b.quick}};
+    const cuda_bench_words words = cuda_bench_read_words(argc, argv, options, RAD_COUNT(options));
+    cuda_bench_open(&b.gpu, &words, (size_t)256 << 20);
+    const cuda_module embed = cuda_bench_load(&b.gpu, words.ptx, "embed");
+    const cuda_module norm = cuda_bench_load(&b.gpu, words.ptx, "norm");
+    const cuda_module qkv = cuda_bench_load(&b.gpu, words.ptx, "qkv");
+    const cuda_module glu = cuda_bench_load(&b.gpu, words.ptx, "glu");
+    const cuda_module sample = cuda_bench_load(&b.gpu, words.ptx, "sample");
     b.embed = cuda_bench_kernel(&b.gpu, embed, "embed", sizeof(embed_args), 0);
     b.add_norm = cuda_bench_kernel(&b.gpu, norm, "add_norm", sizeof(add_norm_args), 0);
     b.add_norm_many = cuda_bench_kernel(&b.gpu, norm, "add_norm_many", sizeof(add_norm_args), 0);
@@ -307,22 +293,14 @@ int main(int argc, char **argv)
         &b.gpu,
         b.gpu.cu.copy_on_device(b.y, b.gpu.pool, (size_t)MOST_TOKENS * WIDEST * 4, b.gpu.stream),
         "numbers");
-    printf("%s, %d multiprocessors: reads %.2f TB/s at most\n", b.gpu.gpu.name,
-           b.gpu.gpu.multiprocessors, b.gpu.read_rate * 1e-12);
-    if (json && !(b.json = fopen(json, "w"))) {
-        fprintf(stderr, "%s: cannot be written\n", json);
-        return 1;
-    }
-    if (b.json) fprintf(b.json, "{\"gpu\": \"%s\", \"launches\": [", b.gpu.gpu.name);
+    b.json = cuda_bench_json_begin(&b.gpu, &words);
+    if (b.json) fprintf(b.json, ", \"launches\": [");
     static const uint32_t tokens[] = {1, 32, MOST_TOKENS};
     for (size_t s = 0; s < RAD_COUNT(shapes); s++)
         for (size_t t = 0; t < (b.quick ? 1 : RAD_COUNT(tokens)); t++)
             bench_shape(&b, &shapes[s], tokens[t]);
     bench_sampling(&b);
-    if (b.json) {
-        fprintf(b.json, "\n]}\n");
-        fclose(b.json);
-    }
+    cuda_bench_json_end(b.json);
     const cuda_ptr all[] = {b.x, b.y, b.act, b.weights, b.tables, b.kv};
     for (size_t i = 0; i < RAD_COUNT(all); i++)
         b.gpu.cu.mem_free(all[i]);

@@ -8,13 +8,61 @@
 #include "device/cuda_driver.h"
 #include "kernels/bench_args.h"
 
+/* What a program may be asked beside --ptx, --bench-ptx and --json. */
+typedef struct cuda_bench_option {
+    const char *name;
+    const char *of;     /* what its value is, for the words of usage; NULL: it is a flag */
+    const char **value; /* of one with a value, */
+    bool *flag;         /* of a flag */
+} cuda_bench_option;
+
+/* Folders of NAME.sm80.ptx and NAME.sm90.ptx: the runner's kernels, and the benchmarks' own. */
+typedef struct cuda_bench_words {
+    const char *ptx, *bench_ptx;
+    const char *json; /* a file's name, or NULL */
+} cuda_bench_words;
+
+static inline void cuda_bench_usage(const char *program, const cuda_bench_option *more,
+                                    uint32_t count)
+{
+    fprintf(stderr, "%s [--ptx DIR] [--bench-ptx DIR] [--json FILE]", program);
+    for (uint32_t i = 0; i < count; i++)
+        fprintf(stderr, " [%s%s%s]", more[i].name, more[i].of ? " " : "",
+                more[i].of ? more[i].of : "");
+    fputc('\n', stderr);
+    exit(2);
+}
+
+/* What was asked; words that it does not know end the program with how it is called. */
+static inline cuda_bench_words cuda_bench_read_words(int argc, char **argv,
+                                                     const cuda_bench_option *more, uint32_t count)
+{
+    cuda_bench_words words = {.ptx = "src/cuda/ptx", .bench_ptx = "bench/ptx"};
+    for (int i = 1; i < argc; i++) {
+        const char **to = strcmp(argv[i], "--ptx") == 0         ? &words.ptx
+                          : strcmp(argv[i], "--bench-ptx") == 0 ? &words.bench_ptx
+                          : strcmp(argv[i], "--json") == 0      ? &words.json
+                                                                : NULL;
+        bool *flag = NULL;
+        for (uint32_t m = 0; m < count; m++)
+            if (strcmp(argv[i], more[m].name) == 0) to = more[m].value, flag = more[m].flag;
+        if (flag)
+            *flag = true;
+        else if (to && i + 1 < argc)
+            *to = argv[++i];
+        else
+            cuda_bench_usage(argv[0], more, count);
+    }
+    return words;
+}
+
 typedef struct cuda_bench {
     cuda_driver cu;
     cuda_gpu gpu;
     cuda_stream stream;
     cuda_event begin, end;
-    const char *ptx; /* folder of NAME.sm80.ptx and NAME.sm90.ptx */
-    cuda_ptr pool;   /* random bf16 */
+    const char *ptx;
+    cuda_ptr pool; /* random bf16 */
     size_t pool_bytes;
     double read_rate; /* bytes a second: the fastest that kernels alone read the pool */
 } cuda_bench;
@@ -127,12 +175,11 @@ static inline void cuda_bench_read(const cuda_bench *b, const void *of, uint32_t
         &err);
 }
 
-/* `bench_ptx`: the folder of the benchmarks' own kernels. */
-static inline void cuda_bench_open(cuda_bench *b, const char *ptx, const char *bench_ptx,
-                                   size_t pool_bytes)
+/* Says what it found. */
+static inline void cuda_bench_open(cuda_bench *b, const cuda_bench_words *words, size_t pool_bytes)
 {
     rad_error err;
-    *b = (cuda_bench){.ptx = ptx, .pool_bytes = pool_bytes};
+    *b = (cuda_bench){.ptx = words->ptx, .pool_bytes = pool_bytes};
     cuda_bench_ok(cuda_driver_open(NULL, &b->cu, &err), &err);
     cuda_bench_ok(cuda_gpu_open(&b->cu, 0, NULL, &b->gpu, &err), &err);
     cuda_bench_ok(cuda_gpu_enter(&b->gpu, &err), &err);
@@ -141,7 +188,7 @@ static inline void cuda_bench_open(cuda_bench *b, const char *ptx, const char *b
     cuda_bench_did(b, b->cu.event_create(&b->end, 0), "event");
     cuda_bench_did(b, b->cu.mem_alloc(&b->pool, pool_bytes + 256), "memory");
 
-    cuda_module module = cuda_bench_load(b, bench_ptx, "bench_memory");
+    cuda_module module = cuda_bench_load(b, words->bench_ptx, "bench_memory");
     cuda_function fill = cuda_bench_kernel(b, module, "bench_fill", sizeof(bench_fill_args), 0);
     const bench_fill_args args = {(void *)b->pool, pool_bytes / 4};
     const uint32_t grid[3] = {(uint32_t)b->gpu.multiprocessors * 8, 1, 1};
@@ -156,6 +203,29 @@ static inline void cuda_bench_open(cuda_bench *b, const char *ptx, const char *b
         double s = cuda_bench_seconds(b, (cuda_launcher){cuda_bench_read, &reader}, 2, 5, false);
         if ((double)pool_bytes / s > b->read_rate) b->read_rate = (double)pool_bytes / s;
     }
+    printf("%s, %d multiprocessors: reads %.2f TB/s at most\n", b->gpu.name, b->gpu.multiprocessors,
+           b->read_rate * 1e-12);
+}
+
+/* Opens the file that was asked for, with what was found in it; NULL: none was. The program adds
+ * `, "name": [` and its rows, and ends it with cuda_bench_json_end. */
+static inline FILE *cuda_bench_json_begin(const cuda_bench *b, const cuda_bench_words *words)
+{
+    if (!words->json) return NULL;
+    FILE *json = fopen(words->json, "w");
+    if (!json) {
+        fprintf(stderr, "%s: cannot be written\n", words->json);
+        exit(1);
+    }
+    fprintf(json, "{\"gpu\": \"%s\", \"read_bytes_per_second\": %.5g", b->gpu.name, b->read_rate);
+    return json;
+}
+
+static inline void cuda_bench_json_end(FILE *json)
+{
+    if (!json) return;
+    fprintf(json, "\n]}\n");
+    fclose(json);
 }
 
 static inline void cuda_bench_close(cuda_bench *b)
