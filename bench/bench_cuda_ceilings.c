@@ -5,8 +5,8 @@
  * Memory is read by a kernel and copied by the driver; pinned host memory is copied both ways; the
  * tensor cores run mma.sync from registers and, on sm_90, wgmma from shared memory; launches are
  * counted one by one, behind each other in a graph, and there as dependent ones. Each is repeated,
- * the median is told. `--small`: bytes and rounds of a test. DIR (bench/ptx) has bench_ceilings.sm80.ptx
- * and bench_ceilings.sm90.ptx. */
+ * the median is told. `--small`: bytes and rounds of a test. DIR (bench/ptx) has
+ * bench_ceilings.sm80.ptx and bench_ceilings.sm90.ptx. */
 #include "bench.h"
 #include "device/cuda_driver.h"
 #include "kernels/bench_ceilings_args.h"
@@ -182,8 +182,7 @@ static void measure_products(ceilings *c)
     double best = 0;
     for (uint32_t each = 1; each <= 4; each *= 2) {
         mma.blocks = (uint32_t)c->gpu.multiprocessors * each;
-        const double flops = (double)mma.blocks * (CEILING_MMA_THREADS / 32) * mma.args.rounds *
-                             CEILING_CHAINS * CEILING_MMA_FLOPS;
+        const double flops = ceiling_mma_flops(mma.blocks, mma.args.rounds);
         best = RAD_MAX(best, flops / seconds_of(c, run_kernel, &mma));
         if (c->small) break;
     }
@@ -193,8 +192,7 @@ static void measure_products(ceilings *c)
     wgmma.threads = CEILING_WGMMA_THREADS;
     wgmma.blocks = (uint32_t)c->gpu.multiprocessors;
     wgmma.args.rounds = c->small ? 2 : 2500;
-    const double flops = (double)wgmma.blocks * (CEILING_WGMMA_THREADS / 128) * wgmma.args.rounds *
-                         CEILING_WGMMA_STEPS * CEILING_WGMMA_FLOPS;
+    const double flops = ceiling_wgmma_flops(wgmma.blocks, wgmma.args.rounds);
     tell(c, "wgmma_tflops", 1e-12 * flops / seconds_of(c, run_kernel, &wgmma), "TFLOP/s");
 }
 

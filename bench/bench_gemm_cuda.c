@@ -10,20 +10,13 @@
  * costs. Weights rotate through a pool larger than the L2. A dependent launch begins before
  * the one before it has ended, as in a runner's step. --quick measures the runner's plan alone. */
 #include "cuda_bench.h"
+#include "cuda_products.h"
 
 #include "cuda/gemm_plan.h"
 #include "cuda/quant_pack.h"
 
 #include <math.h>
 
-static const struct shape {
-    const char *name;
-    uint32_t n, k, epilogue;
-} shapes[] = {{"0.6b qkv", 4096, 1024, GEMM_PARTS},       {"0.6b o", 1024, 2048, GEMM_PARTS},
-              {"0.6b gate_up", 6144, 1024, GEMM_SWIGLU},  {"0.6b down", 1024, 3072, GEMM_PARTS},
-              {"0.6b lm_head", 151936, 1024, GEMM_PARTS}, {"8b qkv", 6144, 4096, GEMM_PARTS},
-              {"8b o", 4096, 4096, GEMM_PARTS},           {"8b gate_up", 28672, 4096, GEMM_SWIGLU},
-              {"8b down", 4096, 14336, GEMM_PARTS},       {"8b lm_head", 128256, 4096, GEMM_PARTS}};
 static const uint32_t tokens_of[] = {1, 8, 32, 64};
 
 static const char *const kinds[] = {"bf16", "q8_0", "q4_k", "q6_k"};

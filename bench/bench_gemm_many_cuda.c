@@ -6,19 +6,13 @@
  * Each shape is measured with the plan that the runner takes, and with the best one without wgmma;
  * --all: with every kernel that is for it. Weights rotate through a pool larger than the L2. */
 #include "cuda_bench.h"
+#include "cuda_products.h"
 
 #include "cuda/gemm_many_plan.h"
 #include "kernels/bench_ceilings_args.h"
 
 #include <math.h>
 
-static const struct shape {
-    const char *name;
-    uint32_t n, k, epilogue;
-} shapes[] = {{"0.6b qkv", 4096, 1024, GEMM_PARTS},      {"0.6b o", 1024, 2048, GEMM_PARTS},
-              {"0.6b gate_up", 6144, 1024, GEMM_SWIGLU}, {"0.6b down", 1024, 3072, GEMM_PARTS},
-              {"8b qkv", 6144, 4096, GEMM_PARTS},        {"8b o", 4096, 4096, GEMM_PARTS},
-              {"8b gate_up", 28672, 4096, GEMM_SWIGLU},  {"8b down", 4096, 14336, GEMM_PARTS}};
 static const uint32_t tokens_of[] = {16, 32, 64, 128, 512, 2048, 8192};
 
 enum { MOST_TOKENS = 8192, MOST_K = 14336, OUT_BYTES = 256 << 20, PART_ROWS = 2048, KERNELS = 32 };
@@ -199,8 +193,7 @@ static void bench_loops(bench *b, const char *bench_ptx)
               .threads = CEILING_MMA_THREADS,
               .rounds = 8000};
     double s = cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_bare, &l}, 2, 5, false);
-    b->mma = 1.0 * l.grid * (CEILING_MMA_THREADS / 32) * l.rounds * CEILING_CHAINS *
-             CEILING_MMA_FLOPS / s;
+    b->mma = ceiling_mma_flops(l.grid, l.rounds) / s;
     printf("a loop of mma.sync: %.1f TFLOP/s\n", b->mma * 1e-12);
     if (!b->room.wgmma) return;
     l = (bare){.kernel = cuda_bench_kernel(&b->gpu, module, "wgmma_loop", sizeof(ceiling_args),
@@ -211,8 +204,7 @@ static void bench_loops(bench *b, const char *bench_ptx)
                .shared_bytes = CEILING_WGMMA_SHARED,
                .rounds = 1000};
     s = cuda_bench_seconds(&b->gpu, (cuda_launcher){launch_bare, &l}, 2, 5, false);
-    b->wgmma_rate = 1.0 * l.grid * (CEILING_WGMMA_THREADS / 128) * l.rounds * CEILING_WGMMA_STEPS *
-                    CEILING_WGMMA_FLOPS / s;
+    b->wgmma_rate = ceiling_wgmma_flops(l.grid, l.rounds) / s;
     printf("a loop of wgmma: %.1f TFLOP/s\n", b->wgmma_rate * 1e-12);
 }
 
@@ -240,7 +232,7 @@ int main(int argc, char **argv)
             b.json,
             ", \"mma_flops_per_second\": %.5g, \"wgmma_flops_per_second\": %.5g, \"products\": [",
             b.mma, b.wgmma_rate);
-    for (size_t s = 0; s < RAD_COUNT(shapes); s++)
+    for (size_t s = 0; s < LAYER_PRODUCTS; s++)
         for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
             if (!only || strstr(shapes[s].name, only))
                 bench_shape(&b, &shapes[s], tokens_of[t], all);

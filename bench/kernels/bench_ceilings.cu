@@ -6,8 +6,9 @@
  *     nothing     what a launch costs
  *
  * Numbers are drawn, not zeros: a GPU draws less power for zeros, and is faster with them. */
-#include "bench_ceilings_args.h"
 #include "device/kernels/dialect.h"
+
+#include "bench_ceilings_args.h"
 
 enum { IN_FLIGHT = 8 };
 

@@ -21,4 +21,17 @@ typedef struct ceiling_args {
     unsigned pad;
 } ceiling_args;
 
+#ifndef DEVICE_KERNELS_DIALECT_H /* the host: operations of a launch of so many blocks */
+static inline double ceiling_mma_flops(unsigned blocks, unsigned rounds)
+{
+    return (double)blocks * (CEILING_MMA_THREADS / 32) * rounds * CEILING_CHAINS *
+           CEILING_MMA_FLOPS;
+}
+static inline double ceiling_wgmma_flops(unsigned blocks, unsigned rounds)
+{
+    return (double)blocks * (CEILING_WGMMA_THREADS / 128) * rounds * CEILING_WGMMA_STEPS *
+           CEILING_WGMMA_FLOPS;
+}
+#endif
+
 #endif
