@@ -1,10 +1,9 @@
 /* test_cuda_device.c - a GPU as a device, over an emulated driver (fake_libcuda.h): its memory
  * faults where the CPU touches it, and what is enqueued is done as late as the driver's rules
  * allow. */
-#include "../test.h"
+#include "../device_pools.h"
 
 #include <radish/device_cuda.h>
-#include <radish/mla_kv_pool.h>
 #include <radish/state_pool.h>
 
 #include "device/cuda_driver.h"
@@ -438,73 +437,14 @@ TEST(the_callers_context_is_used_and_stays_current)
 
 /* ---- pools ---- */
 
-enum { PAGES = 7, PAGE = 4, KV_LAYERS = 2, HEADS = 3, DIM = 6, V_DIM = 4, COUNT = 5 };
-
-static rad_token_to_kv_pool *make_pool(rad_device *device, bool mla, uint32_t dtype)
-{
-    rad_token_to_kv_pool *pool = NULL;
-    rad_token_to_kv_pool_params p = {.struct_size = sizeof p,
-                                     .num_pages = PAGES,
-                                     .page_size = PAGE,
-                                     .num_layers = KV_LAYERS,
-                                     .num_kv_heads = HEADS,
-                                     .head_dim = DIM,
-                                     .v_head_dim = V_DIM,
-                                     .dtype = dtype,
-                                     .device = device};
-    rad_mla_kv_pool_params m = {.struct_size = sizeof m,
-                                .num_pages = PAGES,
-                                .page_size = PAGE,
-                                .num_layers = KV_LAYERS,
-                                .kv_lora_rank = DIM,
-                                .rope_dim = V_DIM,
-                                .dtype = dtype,
-                                .device = device};
-    CHECK_OK(mla ? rad_mla_kv_pool_create(NULL, &m, &pool, NULL)
-                 : rad_token_to_kv_pool_create(NULL, &p, &pool, NULL));
-    return pool;
-}
-
-/* Fills a pool, takes pages to the host and back to other pages, and reads all of it. */
-static void use_pool(rad_token_to_kv_pool *pool, uint32_t layout, char *out, size_t out_bytes)
-{
-    rad_host_kv_pool *host = NULL;
-    rad_host_kv_pool_params p = {.struct_size = sizeof p, .device_pool = pool, .layout = layout};
-    CHECK_OK(rad_host_kv_pool_create(NULL, &p, &host, NULL));
-    rad_slot loc[COUNT] = {5, 9, 28, 31, 6};
-    float k[COUNT * HEADS * DIM], v[COUNT * HEADS * DIM];
-    for (size_t i = 0; i < RAD_COUNT(k); i++)
-        k[i] = (float)i * 0.37f - 3, v[i] = 5 - (float)i;
-    rad_page from[3] = {7, 2, 1}, there[3] = {1, 2, 9}, to[3] = {3, 4, 6};
-    for (uint32_t layer = 0; layer < KV_LAYERS; layer++)
-        CHECK_OK(rad_kv_pool_set_kv_buffer(pool, layer, loc, COUNT, k, v));
-    CHECK_OK(rad_kv_pool_copy_slots(pool, 5, 13, 2));
-    CHECK_OK(host_kv_pool_backup(host, from, there, 3));
-    for (uint32_t layer = 0; layer < KV_LAYERS; layer++)
-        CHECK_OK(host_kv_pool_load_layer(host, layer, there, to, 3));
-    size_t page_bytes = PAGE * rad_kv_pool_bytes_per_token(rad_kv_pool_params(pool));
-    CHECK((PAGES + 1) * page_bytes <= out_bytes);
-    for (rad_page page = 0; page <= PAGES; page++)
-        CHECK_OK(rad_kv_pool_get_page(pool, page, out + (size_t)page * page_bytes, page_bytes));
-    rad_host_kv_pool_destroy(host);
-}
-
 TEST(pools_on_it_have_the_bytes_of_pools_on_the_host)
 {
-    enum { BYTES = 16384 };
-    static char have[BYTES], want[BYTES];
     rad_device *d = make_device();
     for (uint32_t dtype = RAD_F32; dtype <= RAD_I8; dtype++)
         for (int mla = 0; mla < 2; mla++) {
-            rad_token_to_kv_pool *pools[2] = {make_pool(NULL, mla, dtype),
-                                              make_pool(d, mla, dtype)};
-            memset(have, 0, sizeof have);
-            memset(want, 0, sizeof want);
-            use_pool(pools[0], dtype % 2, want, BYTES);
-            use_pool(pools[1], dtype % 2, have, BYTES);
-            CHECK(memcmp(have, want, BYTES) == 0);
-            rad_token_to_kv_pool_destroy(pools[0]);
-            rad_token_to_kv_pool_destroy(pools[1]);
+            device_pools p = device_pools_make(d, mla, dtype, dtype % 2);
+            device_pools_use(&p, mla, dtype);
+            device_pools_end(&p);
         }
     rad_device_cuda_info info = {.struct_size = sizeof info};
     CHECK_OK(rad_device_cuda_get_info(d, &info, NULL));
