@@ -9,7 +9,6 @@
 #include "device/kernels/dialect.h"
 
 #ifdef ON_GPU
-#define NO_UNROLL _Pragma("unroll 1")
 /* What other kernels write: not past the L1 cache as load16 does. */
 INLINE void read16(u32 to[4], const void *from)
 {
@@ -29,7 +28,6 @@ INLINE void write8(void *to, u32 first, u32 second)
     asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(first), "r"(second) : "memory");
 }
 #else
-#define NO_UNROLL
 typedef struct {
     u32 word[4];
 } __attribute__((aligned(16))) words4; /* sanitizers see an address that is not */
@@ -58,12 +56,15 @@ INLINE int aligned16(u64 addresses) /* or several, their bits together */
     return (addresses & 15) == 0;
 }
 /* Numbers at .. at + 3 of a row of n; 0 behind its end, and at + 3 may lie behind it only where
- * it is not whole. */
-INLINE void read4(float to[4], const float *row, u32 at, u32 n, int whole)
+ * it is not whole. written: by kernels; a constant. */
+INLINE void four_at(float to[4], const float *row, u32 at, u32 n, int whole, const int written)
 {
     if (whole) {
         u32 bits[4];
-        read16(bits, row + at);
+        if (written)
+            read16(bits, row + at);
+        else
+            load16(bits, row + at);
         UNROLL
         for (int e = 0; e < 4; e++)
             to[e] = bits_float(bits[e]);
@@ -73,20 +74,13 @@ INLINE void read4(float to[4], const float *row, u32 at, u32 n, int whole)
             to[e] = at + e < n ? row[at + e] : 0.0f;
     }
 }
-/* The same of what no kernel writes. */
+INLINE void read4(float to[4], const float *row, u32 at, u32 n, int whole)
+{
+    four_at(to, row, at, n, whole, 1);
+}
 INLINE void load4(float to[4], const float *row, u32 at, u32 n, int whole)
 {
-    if (whole) {
-        u32 bits[4];
-        load16(bits, row + at);
-        UNROLL
-        for (int e = 0; e < 4; e++)
-            to[e] = bits_float(bits[e]);
-    } else {
-        UNROLL
-        for (u32 e = 0; e < 4; e++)
-            to[e] = at + e < n ? row[at + e] : 0.0f;
-    }
+    four_at(to, row, at, n, whole, 0);
 }
 INLINE void add4(float to[4], const float from[4])
 {
@@ -132,7 +126,7 @@ INLINE void add_parts(float sum[4], const float *y, u64 step, u32 parts, u32 at,
 {
     const u32 together = whole ? 3 : 1;
     read4(sum, y, at, n, whole);
-    NO_UNROLL
+    ROLLED
     for (u32 first = 1; first < parts; first += together) {
         float part[3][4];
         UNROLL
