@@ -474,12 +474,7 @@ INLINE void finish_choice(const candidates *c, chooser *s, u64 want)
 }
 
 /* ptxas would keep it to 32 registers, for 8 blocks on a multiprocessor, and spill. */
-#ifdef ON_GPU
-#define CHOOSE_THREADS SAMPLE_THREADS, 1
-#else
-#define CHOOSE_THREADS SAMPLE_THREADS
-#endif
-KERNEL(sample_choose, CHOOSE_THREADS, sample_args)
+KERNEL_ALONE(sample_choose, SAMPLE_THREADS, sample_args)
 {
     SHARED chooser s;
     launch_next();
