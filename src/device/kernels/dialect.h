@@ -439,20 +439,4 @@ INLINE u32 div_up(u32 a, u32 b)
     return (a + b - 1) / b;
 }
 
-/* e^x for x <= 0 and NaN, by FMA alone; 0 below -87. Within 2 units of the last place. */
-INLINE float exp_negative(float x)
-{
-    if (x < -87.0f) return 0;
-    float t = FMA(x, 1.44269504f, 12582912.0f), n = t - 12582912.0f;
-    float r = FMA(n, -0.693145752f, x);
-    r = FMA(n, -1.42860677e-6f, r);
-    float p = FMA(r, 1.9875691500e-4f, 1.3981999507e-3f);
-    p = FMA(p, r, 8.3334519073e-3f);
-    p = FMA(p, r, 4.1665795894e-2f);
-    p = FMA(p, r, 1.6666665459e-1f);
-    p = FMA(p, r, 5.0000001201e-1f);
-    p = FMA(p, r * r, r) + 1.0f;
-    return bits_float(float_bits(p) + ((float_bits(t) - 0x4b400000u) << 23));
-}
-
 #endif
