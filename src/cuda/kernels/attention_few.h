@@ -26,11 +26,6 @@ enum {
     WEIGHTS_PITCH = STEP_KEYS + 8 /* eight rows of 16 bytes in different banks */
 };
 
-INLINE int is_few(const attention_args *a, const piece *p)
-{
-    return a->units[p->unit].count * (a->heads / a->kv_heads) <= ATTN_FEW_ROWS;
-}
-
 /* The next granule: K or V of positions [at, at + 128) of piece p. */
 typedef struct few_loader {
     piece p;

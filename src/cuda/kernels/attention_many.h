@@ -21,11 +21,6 @@ typedef struct many_loader {
     i32 slot; /* of key LANE % 8 of the warp's in the next block, or -1 */
 } many_loader;
 
-INLINE int is_many(const attention_args *a, const piece *p)
-{
-    return a->units[p->unit].count * (a->heads / a->kv_heads) > ATTN_FEW_ROWS;
-}
-
 INLINE void many_slot(const attention_args *a, many_loader *l)
 {
     const attention_unit *u = a->units + l->p.unit;
@@ -55,7 +50,7 @@ INLINE void many_next(const attention_args *a, many_loader *l, u8 *stage, u32 di
                   dim);
         l->block++;
         if (l->block * KEYS >= a->units[l->p.unit].end) {
-            l->more = piece_at(a, l->pieces, ++l->round, &l->p) && is_many(a, &l->p);
+            l->more = piece_at(a, l->pieces, ++l->round, &l->p) && !is_few(a, &l->p);
             if (l->more) l->block = a->units[l->p.unit].begin / KEYS;
         }
         if (l->more) many_slot(a, l);
@@ -182,7 +177,7 @@ INLINE u32 many_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 roun
     many_begin(a, &l, pieces, round);
     for (u32 i = 0; i + 1 < stages; i++)
         many_next(a, &l, m.stages + i * KEYS * dim * 4, dim);
-    for (; piece_at(a, pieces, round, &p) && is_many(a, &p); round++)
+    for (; piece_at(a, pieces, round, &p) && !is_few(a, &p); round++)
         many_piece(a, &l, &p, &m, dim, share, q_held);
     return round;
 }

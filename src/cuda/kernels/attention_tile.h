@@ -39,6 +39,11 @@ INLINE int piece_at(const attention_args *a, u32 pieces, u32 round, piece *p)
     return at < pieces;
 }
 
+INLINE int is_few(const attention_args *a, const piece *p)
+{
+    return a->units[p->unit].count * (a->heads / a->kv_heads) <= ATTN_FEW_ROWS;
+}
+
 /* Where 16 bytes of a row lie, in bytes: rows of `dim` numbers in chunks of 16 bytes, whose places
  * within `turn` chunks are turned so that 8 neighbouring rows of one chunk are in different banks.
  * A multiple of 8 rows, or of `turn` chunks, further is a constant number of bytes further. */
