@@ -43,19 +43,6 @@ typedef struct copier {
     u32 unit, slot;
 } copier;
 
-/* All but the latest `pending` groups of this thread's copies are there. */
-INLINE void wait_copies(u32 pending)
-{
-    if (pending >= 6)
-        COPY_WAIT(6);
-    else if (pending >= 4)
-        COPY_WAIT(4);
-    else if (pending >= 2)
-        COPY_WAIT(2);
-    else
-        COPY_WAIT(1);
-}
-
 /* The beginning of the copier's unit; `rows` is a block's, `first` the warp's in a block or among
  * tokens, of which it has `of_warp`. */
 INLINE void begin_unit(copier *c, const gemm_args a, u32 of_x, u32 rows, u32 first, u32 of_warp)

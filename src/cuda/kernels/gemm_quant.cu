@@ -48,18 +48,6 @@ typedef struct copier {
     u32 unit, step, slot, row;
 } copier;
 
-INLINE void wait_copies(u32 pending)
-{
-    if (pending >= 6)
-        COPY_WAIT(6);
-    else if (pending >= 4)
-        COPY_WAIT(4);
-    else if (pending >= 2)
-        COPY_WAIT(2);
-    else
-        COPY_WAIT(1);
-}
-
 /* A warp copies `bytes`, which follow one another. */
 INLINE void copy_bytes(u8 *to, const u8 *from, u32 bytes)
 {

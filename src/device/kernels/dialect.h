@@ -439,4 +439,18 @@ INLINE u32 div_up(u32 a, u32 b)
     return (a + b - 1) / b;
 }
 
+/* All but the latest `pending` (1 at least) groups of this thread's copies are there; more of them
+ * where it is not 1, 2, 4 or 6. */
+INLINE void wait_copies(u32 pending)
+{
+    if (pending >= 6)
+        COPY_WAIT(6);
+    else if (pending >= 4)
+        COPY_WAIT(4);
+    else if (pending >= 2)
+        COPY_WAIT(2);
+    else
+        COPY_WAIT(1);
+}
+
 #endif
