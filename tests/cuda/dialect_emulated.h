@@ -62,7 +62,6 @@ extern void *emulated_dynamic_shared;
 #define SHARED_DYNAMIC(type, name) type *name = (type *)emulated_dynamic_shared
 #define UNROLL
 #define ROLLED
-#define ROLLED
 #define FMA(x, y, z) fmaf(x, y, z)
 
 #define EMULATED_TEXT_(x) #x
