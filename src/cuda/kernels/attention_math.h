@@ -1,4 +1,4 @@
-/* attention_math.h - the softmax of attention.cu and attention_merge.cu, bit for bit the same.
+/* attention_math.h - the softmax of attention.h and attention_merge.cu, bit for bit the same.
  *
  * Scores are compared as they are and turned into powers of two by `factor`. A maximum of
  * -infinity says that nothing was seen; every function here leaves what it is merged with as it

@@ -1,4 +1,4 @@
-/* attention_merge.cu - the spans of a row of attention.cu, merged in ascending order.
+/* attention_merge.cu - the spans of a row of attention.h, merged in ascending order.
  *
  * One block a token and head, in a grid of [tokens][heads]. What a span is multiplied with follows
  * from the maxima of the spans before it alone: 32 spans at a time the lanes of every warp find

@@ -1,5 +1,5 @@
-/* counting.h - whole numbers that threads add up, compare and put in order: what sampling and the
- * choice of experts are made of. Sums are exact, so nothing depends on who adds first. */
+/* counting.h - whole numbers that threads add up, compare and put in order: what sampling is
+ * made of. Sums are exact, so nothing depends on who adds first. */
 #ifndef CUDA_KERNELS_COUNTING_H
 #define CUDA_KERNELS_COUNTING_H
 

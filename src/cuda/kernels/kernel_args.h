@@ -124,7 +124,7 @@ typedef struct qkv_args {
     float eps;
 } qkv_args;
 
-/* attention.cu: units of work that the host makes for a step (attention_plan.h), the same for all
+/* attention.h: units of work that the host makes for a step (attention_plan.h), the same for all
  * layers that see as far. Canonical order of a query's keys (P1):
  *
  *     blocks of 64 absolute positions, chained inside spans of 256 (running max, sum, V), spans
