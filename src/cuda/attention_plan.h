@@ -49,7 +49,6 @@ typedef struct cuda_attention_plan {
     uint32_t *parts_at;    /* [max_tokens] */
     void *scratch;         /* [cuda_attention_scratch_bytes], aligned to 8 */
     uint32_t max_tokens, max_requests, max_parts;
-    uint32_t reserved;
 
     /* what came out: the first so many of each are in use */
     uint32_t num_units, num_unit_tokens, num_parts; /* num_parts 0: nothing is to be merged */

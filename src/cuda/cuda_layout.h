@@ -6,10 +6,10 @@
  *
  *     vectors     f32
  *     matrices    bf16 [n][k], n padded with rows of zeros to 16, k with zeros to 64
- *     gate_up     8 rows of gate, 8 of up, and so on, where the product's kernel makes one number of
- *                 each pair (SwiGLU: paired); else all of gate, then all of up
- *     output      also the embedding table, where the model has one tensor for both
- *     rope        for each of the model's RoPEs [context][dim] pairs of cosine and sine */
+ *     gate_up     8 rows of gate, 8 of up, and so on, where the product's kernel makes one number
+ * of each pair (SwiGLU: paired); else all of gate, then all of up output      also the embedding
+ * table, where the model has one tensor for both rope        for each of the model's RoPEs
+ * [context][dim] pairs of cosine and sine */
 #ifndef CUDA_CUDA_LAYOUT_H
 #define CUDA_CUDA_LAYOUT_H
 

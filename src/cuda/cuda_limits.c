@@ -51,8 +51,8 @@ rad_status cuda_limits_find(const model_config *c, const cuda_runner_params *p,
                         "cuda: %s has %u heads of %u numbers for each of K, for which there is no "
                         "kernel of attention; --device cpu runs it",
                         c->arch->name, l.views[0].heads / l.views[0].kv_heads, l.views[0].head_dim);
-    l.sample = cuda_sample_limits_of(c->vocab_size, cuda_pad(c->vocab_size, 16), l.context,
-                                     RAD_MIN(l.logits, (uint32_t)SAMPLE_ROWS));
+    l.sample =
+        cuda_sample_limits_of(c->vocab_size, cuda_pad(c->vocab_size, 16), l.context, l.logits);
     *out = l;
     return RAD_OK;
 }

@@ -284,8 +284,7 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
         status = cuda_buffers_init(&r->gpu, r->stream, r->kernels.maps, &r->config, &r->layout,
                                    &r->limits, &r->buffers, err);
     if (status == RAD_OK)
-        status = cuda_slots_init(&r->env, r->buffers.table, r->limits.requests, r->limits.context,
-                                 &r->slots, err);
+        status = cuda_slots_init(&r->env, r->limits.requests, r->limits.context, &r->slots, err);
     if (status == RAD_OK) status = make_blocks(r, err);
     if (status == RAD_OK)
         status = cuda_graphs_init(&r->env, &r->gpu, r->config.num_attention, p->no_graphs,

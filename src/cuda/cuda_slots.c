@@ -3,10 +3,10 @@
 
 enum { PIECE = 1024 };
 
-rad_status cuda_slots_init(const rad_env *env, cuda_ptr table, uint32_t rows, uint32_t ld,
-                           cuda_slots *out, rad_error *err)
+rad_status cuda_slots_init(const rad_env *env, uint32_t rows, uint32_t ld, cuda_slots *out,
+                           rad_error *err)
 {
-    *out = (cuda_slots){.table = table, .rows = rows, .ld = ld};
+    *out = (cuda_slots){.rows = rows, .ld = ld};
     if ((uint64_t)rows * ld > UINT32_MAX) /* of which patches tell the place */
         return rad_fail(err, RAD_E_LIMIT, "cuda: %u requests of %u tokens each are too many", rows,
                         ld);

@@ -12,11 +12,10 @@
 #define CUDA_CUDA_SLOTS_H
 
 #include "attn/forward_batch.h"
-#include "cuda/cuda_memory.h"
+#include "base/base.h"
 #include "cuda/kernels/kernel_args.h"
 
 typedef struct cuda_slots {
-    cuda_ptr table;   /* [rows][ld] on the device */
     rad_slot *shadow; /* [rows][ld] what is there, or will be after the step that was built last */
     uint32_t *known;  /* [rows] so many slots of the shadow are true */
     uint32_t rows, ld;
@@ -28,9 +27,9 @@ static inline size_t cuda_slots_bytes(uint32_t rows, uint32_t ld)
     return rad_mul(rad_mul(rows, ld), sizeof(rad_slot));
 }
 
-/* `table` has cuda_slots_bytes. RAD_E_NOMEM for the shadow. */
-rad_status cuda_slots_init(const rad_env *env, cuda_ptr table, uint32_t rows, uint32_t ld,
-                           cuda_slots *out, rad_error *err);
+/* RAD_E_NOMEM for the shadow. The table on the device has cuda_slots_bytes, too. */
+rad_status cuda_slots_init(const rad_env *env, uint32_t rows, uint32_t ld, cuda_slots *out,
+                           rad_error *err);
 void cuda_slots_fini(const rad_env *env, cuda_slots *s);
 
 /* The device may have anything: a step failed whose patches it should have got. */

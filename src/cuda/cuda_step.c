@@ -25,8 +25,7 @@ static size_t place(const cuda_step_limits *l, uint32_t tokens, uint32_t logits,
                     cuda_step *s)
 {
     size_t used = COUNTS_BYTES;
-    *s = (cuda_step){
-        .tokens = tokens, .logits = logits, .patches = patches, .num_views = l->num_views};
+    *s = (cuda_step){.tokens = tokens, .logits = logits, .patches = patches};
     s->at_ids = take(&used, tokens, sizeof(rad_token));
     s->at_positions = take(&used, tokens, sizeof(uint32_t));
     s->at_slots = take(&used, tokens, sizeof(rad_slot));

@@ -39,7 +39,6 @@ typedef struct cuda_step_view {
 typedef struct cuda_step {
     uint32_t tokens, logits, patches; /* of which kernels are launched, padding counted */
     uint32_t at_ids, at_positions, at_slots, at_rows, at_patches;
-    uint32_t num_views;
     cuda_step_view views[CUDA_VIEWS];
     size_t bytes; /* to be uploaded */
 } cuda_step;

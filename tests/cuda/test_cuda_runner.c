@@ -473,7 +473,7 @@ TEST(patches_are_what_changed_in_a_row)
     uint64_t state = test_seed();
     uint32_t sent = 0;
     cuda_slots s;
-    CHECK_OK(cuda_slots_init(&env, 0, ROWS, LD, &s, NULL));
+    CHECK_OK(cuda_slots_init(&env, ROWS, LD, &s, NULL));
     memset(table, 0x77, sizeof table);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const uint32_t r = (uint32_t)(test_random(&state) % ROWS);
@@ -499,7 +499,7 @@ TEST(patches_are_what_changed_in_a_row)
     }
     CHECK(s.patched >= sent && s.patched < ROUNDS * LD);
     cuda_slots_fini(&env, &s);
-    CHECK(cuda_slots_init(&env, 0, 1 << 20, 1 << 20, &s, NULL) == RAD_E_LIMIT);
+    CHECK(cuda_slots_init(&env, 1 << 20, 1 << 20, &s, NULL) == RAD_E_LIMIT);
 }
 
 /* ---- what fails ---- */
