@@ -31,20 +31,10 @@ typedef struct piece {
     uint32_t from, to;
 } piece;
 
-static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
-                                      weights_policy weights, uint32_t page_size,
-                                      const attn_backend *attn, uint32_t num_threads)
+/* Any runner with memory for its rows; it is the bench's then. */
+static inline bench bench_of(runner *model, uint32_t page_size)
 {
-    bench b = {0};
-    rad_error err = {0};
-    const model_runner_params params = {.dtype = dtype,
-                                        .weights = weights,
-                                        .max_batch_tokens = BENCH_ROWS * BENCH_ROW_TOKENS,
-                                        .max_batch_logits = BENCH_ROWS * BENCH_ROW_TOKENS,
-                                        .attn = attn,
-                                        .num_threads = num_threads};
-    rad_status status = model_runner_create(NULL, file, &params, &b.model, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
+    bench b = {.model = model};
     const uint32_t num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size;
     rad_req_to_token_pool_params rows = {
         .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
@@ -71,6 +61,23 @@ static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
                 (rad_slot)((page + 1) * page_size + p % page_size);
         }
     return b;
+}
+
+static inline bench bench_create_with(const gguf_file *file, rad_dtype dtype,
+                                      weights_policy weights, uint32_t page_size,
+                                      const attn_backend *attn, uint32_t num_threads)
+{
+    runner *model;
+    rad_error err = {0};
+    const model_runner_params params = {.dtype = dtype,
+                                        .weights = weights,
+                                        .max_batch_tokens = BENCH_ROWS * BENCH_ROW_TOKENS,
+                                        .max_batch_logits = BENCH_ROWS * BENCH_ROW_TOKENS,
+                                        .attn = attn,
+                                        .num_threads = num_threads};
+    rad_status status = model_runner_create(NULL, file, &params, &model, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    return bench_of(model, page_size);
 }
 
 static inline bench bench_create(const gguf_file *file, rad_dtype dtype, uint32_t page_size,

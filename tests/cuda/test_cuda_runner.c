@@ -93,26 +93,6 @@ static const tiny_model near[] = {
     {.arch = "smollm3", NEAR_SIZES},
 };
 
-/* As bench_create, of a runner on the GPU. */
-static bench gpu_bench(const gguf_file *file, const cuda_runner_params *params, uint32_t page_size)
-{
-    bench b = {.model = make_runner(file, params)};
-    const uint32_t num_pages = BENCH_ROWS * BENCH_ROW_TOKENS / page_size;
-    rad_req_to_token_pool_params rows = {
-        .struct_size = sizeof rows, .num_rows = BENCH_ROWS, .row_tokens = BENCH_ROW_TOKENS};
-    CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &b.rows, NULL));
-    CHECK_OK(
-        runner_create_pool(b.model, NULL, RUNNER_ALL_LAYERS, num_pages, page_size, &b.kv, NULL));
-    uint32_t page = 0;
-    for (rad_row row = 1; row <= BENCH_ROWS; row++)
-        for (uint32_t p = 0; p < BENCH_ROW_TOKENS; p++) {
-            if (p % page_size == 0) page = (page + 37) % num_pages;
-            rad_req_to_token_row(b.rows, row)[p] =
-                (rad_slot)((page + 1) * page_size + p % page_size);
-        }
-    return b;
-}
-
 /* The worst difference, in units of what logits are large. */
 static double distance(const float *a, const float *b, size_t n)
 {
@@ -139,7 +119,7 @@ TEST(logits_are_near_the_cpus)
             start_gpu(i % 2 ? 90 : 80);
         make_model(&m, &near[i], 5 + i);
         bench on_cpu = bench_create(m.file, RAD_BF16, 1, NULL, 1);
-        bench on_gpu = gpu_bench(m.file, &params, i % 3 ? 16 : 1);
+        bench on_gpu = bench_of(make_runner(m.file, &params), i % 3 ? 16 : 1);
         for (uint32_t k = 0; k < TOKENS; k++)
             ids[k] = (rad_token)(test_random(&state) % near[i].vocab);
         bench_prefill(&on_cpu, 1, ids, TOKENS, cpu);
