@@ -127,16 +127,16 @@ static void move(rad_device *d, void *to, const void *from, size_t count)
     CHECK_OK(device_fence(d, RAD_OK));
 }
 
-static bytes make_bytes(rad_device *d, place place, size_t count, uint64_t *rng)
+static bytes make_bytes(rad_device *d, place where, size_t count, uint64_t *rng)
 {
-    bytes b = {d, place, count, NULL, malloc(count)};
-    b.there = place == GPU           ? d->ops->alloc(d, count)
-              : place == PINNED_HOST ? d->ops->alloc_pinned(d, count)
+    bytes b = {d, where, count, NULL, malloc(count)};
+    b.there = where == GPU           ? d->ops->alloc(d, count)
+              : where == PINNED_HOST ? d->ops->alloc_pinned(d, count)
                                      : malloc(count);
-    CHECK(b.there && b.want && (place == PLAIN_HOST || (uintptr_t)b.there % 64 == 0));
+    CHECK(b.there && b.want && (where == PLAIN_HOST || (uintptr_t)b.there % 64 == 0));
     for (size_t i = 0; i < count; i++)
         b.want[i] = (uint8_t)test_random(rng);
-    if (place == GPU)
+    if (where == GPU)
         move(d, b.there, b.want, count);
     else
         memcpy(b.there, b.want, count);
@@ -516,13 +516,13 @@ TEST(threads_copy_beside_one_another_and_leave_nothing)
     pthread_barrier_t all_copied;
     pthread_t threads[MANY];
     copier copiers[MANY];
-    size_t bytes = (size_t)THREAD_ROWS * THREAD_ROW;
-    uint8_t *on_gpu = d->ops->alloc(d, MANY * bytes);
-    uint8_t *host = d->ops->alloc_pinned(d, MANY * bytes);
+    const size_t each = (size_t)THREAD_ROWS * THREAD_ROW;
+    uint8_t *on_gpu = d->ops->alloc(d, MANY * each);
+    uint8_t *host = d->ops->alloc_pinned(d, MANY * each);
     pthread_barrier_init(&all_copied, NULL, MANY);
     for (uint32_t generation = 0; generation < 2; generation++) {
         for (uint32_t i = 0; i < MANY; i++) {
-            copiers[i] = (copier){d, &all_copied, on_gpu + i * bytes, host + i * bytes, i, 0};
+            copiers[i] = (copier){d, &all_copied, on_gpu + i * each, host + i * each, i, 0};
             CHECK(pthread_create(&threads[i], NULL, copy_often, &copiers[i]) == 0);
         }
         for (uint32_t i = 0; i < MANY; i++) {
@@ -533,8 +533,8 @@ TEST(threads_copy_beside_one_another_and_leave_nothing)
             CHECK(!((device_cuda *)d)->lanes[i].taken);
     }
     pthread_barrier_destroy(&all_copied);
-    d->ops->free(d, on_gpu, MANY * bytes);
-    d->ops->free_pinned(d, host, MANY * bytes);
+    d->ops->free(d, on_gpu, MANY * each);
+    d->ops->free_pinned(d, host, MANY * each);
     end_device(d);
 }
 
