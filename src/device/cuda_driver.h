@@ -50,10 +50,6 @@ enum cuda_result {
 
 enum cuda_device_attribute {
     CUDA_ATTR_MULTIPROCESSORS = 16,
-    CUDA_ATTR_CLOCK_KHZ = 13,
-    CUDA_ATTR_CAN_MAP_HOST = 19,
-    CUDA_ATTR_MEMORY_CLOCK_KHZ = 36,
-    CUDA_ATTR_MEMORY_BUS_BITS = 37,
     CUDA_ATTR_L2_BYTES = 38,
     CUDA_ATTR_UNIFIED_ADDRESSING = 41,
     CUDA_ATTR_CAPABILITY_MAJOR = 75,
@@ -62,12 +58,7 @@ enum cuda_device_attribute {
 };
 
 enum cuda_function_attribute {
-    CUDA_FUNC_MAX_THREADS = 0,
-    CUDA_FUNC_STATIC_SHARED = 1,
-    CUDA_FUNC_LOCAL_BYTES = 3,
-    CUDA_FUNC_REGISTERS = 4,
-    CUDA_FUNC_DYNAMIC_SHARED = 8, /* bytes at most; beyond 48 KB only what was set */
-    CUDA_FUNC_CARVEOUT = 9        /* percent of L1 that is to be shared memory */
+    CUDA_FUNC_DYNAMIC_SHARED = 8 /* bytes at most; beyond 48 KB only what was set */
 };
 
 enum cuda_pointer_attribute { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_DEVICE_ADDRESS = 3 };
@@ -84,7 +75,6 @@ enum {
     CUDA_CAPTURE_RELAXED = 2,
     CUDA_JIT_ERROR_LOG = 5,
     CUDA_JIT_ERROR_LOG_BYTES = 6,
-    CUDA_LAUNCH_CLUSTER_DIMENSION = 4,
     CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6
 };
 
@@ -93,9 +83,6 @@ typedef struct cuda_launch_attribute { /* CUlaunchAttribute */
     int32_t reserved;
     union {
         int32_t allowed; /* CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION */
-        struct {
-            uint32_t x, y, z;
-        } cluster; /* CUDA_LAUNCH_CLUSTER_DIMENSION */
         char bytes[64];
     } value;
 } cuda_launch_attribute;
@@ -113,11 +100,6 @@ typedef struct cuda_tensor_map { /* CUtensorMap: what it holds is the driver's *
     _Alignas(64) uint64_t words[16];
 } cuda_tensor_map;
 
-typedef struct cuda_graph_update { /* CUgraphExecUpdateResultInfo */
-    int32_t result;                /* 0: as the graph is now */
-    void *error_node, *error_from_node;
-} cuda_graph_update;
-
 /* The functions that are used: NEED(member, symbol, parameters), of CUDA 11.4 or older; MAY where a
  * driver may lack it, which is NULL then. Every one of them returns a CUresult. */
 #define CUDA_DRIVER_FUNCTIONS(NEED, MAY)                                                           \
@@ -132,25 +114,19 @@ typedef struct cuda_graph_update { /* CUgraphExecUpdateResultInfo */
     NEED(device_total_memory, cuDeviceTotalMem_v2, (size_t * bytes, int device))                   \
     NEED(primary_retain, cuDevicePrimaryCtxRetain, (cuda_context * context, int device))           \
     NEED(primary_release, cuDevicePrimaryCtxRelease_v2, (int device))                              \
-    NEED(context_set, cuCtxSetCurrent, (cuda_context context))                                     \
     NEED(context_get, cuCtxGetCurrent, (cuda_context * context))                                   \
     NEED(context_push, cuCtxPushCurrent_v2, (cuda_context context))                                \
     NEED(context_pop, cuCtxPopCurrent_v2, (cuda_context * context))                                \
     NEED(context_device, cuCtxGetDevice, (int *device)) /* of the current one */                   \
-    NEED(context_synchronize, cuCtxSynchronize, (void))                                            \
     NEED(module_load, cuModuleLoadDataEx,                                                          \
          (cuda_module * module, const void *image, unsigned num_options, int *options,             \
           void **values))                                                                          \
     NEED(module_unload, cuModuleUnload, (cuda_module module))                                      \
     NEED(module_function, cuModuleGetFunction,                                                     \
          (cuda_function * function, cuda_module module, const char *name))                         \
-    NEED(function_attribute, cuFuncGetAttribute,                                                   \
-         (int *value, int attribute, cuda_function function))                                      \
     NEED(function_set, cuFuncSetAttribute, (cuda_function function, int attribute, int value))     \
     MAY(function_param, cuFuncGetParamInfo, /* 12.4 */                                             \
         (cuda_function function, size_t index, size_t * offset, size_t * bytes))                   \
-    NEED(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                   \
-         (int *blocks, cuda_function function, int threads, size_t shared_bytes))                  \
     NEED(launch, cuLaunchKernel,                                                                   \
          (cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,               \
           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
@@ -177,8 +153,6 @@ typedef struct cuda_graph_update { /* CUgraphExecUpdateResultInfo */
     NEED(capture_end, cuStreamEndCapture, (cuda_stream stream, cuda_graph * graph))                \
     NEED(graph_instantiate, cuGraphInstantiateWithFlags, /* 11.4 */                                \
          (cuda_graph_exec * exec, cuda_graph graph, unsigned long long flags))                     \
-    MAY(graph_update, cuGraphExecUpdate_v2, /* 12.0 */                                             \
-        (cuda_graph_exec exec, cuda_graph graph, cuda_graph_update * result))                      \
     NEED(graph_launch, cuGraphLaunch, (cuda_graph_exec exec, cuda_stream stream))                  \
     NEED(graph_exec_destroy, cuGraphExecDestroy, (cuda_graph_exec exec))                           \
     NEED(graph_destroy, cuGraphDestroy, (cuda_graph graph))                                        \
@@ -187,10 +161,6 @@ typedef struct cuda_graph_update { /* CUgraphExecUpdateResultInfo */
     NEED(mem_info, cuMemGetInfo_v2, (size_t * free, size_t * total))                               \
     NEED(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                \
     NEED(host_free, cuMemFreeHost, (void *memory))                                                 \
-    NEED(host_register, cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags))        \
-    NEED(host_unregister, cuMemHostUnregister, (void *memory))                                     \
-    NEED(host_address, cuMemHostGetDevicePointer_v2,                                               \
-         (cuda_ptr * address, void *memory, unsigned flags))                                       \
     NEED(pointer_attribute, cuPointerGetAttribute, (void *value, int attribute, cuda_ptr memory))  \
     NEED(copy_to_device, cuMemcpyHtoDAsync_v2,                                                     \
          (cuda_ptr to, const void *from, size_t bytes, cuda_stream stream))                        \

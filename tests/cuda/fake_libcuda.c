@@ -20,8 +20,6 @@ CUDA_DRIVER_FUNCTIONS(DECLARE, DECLARE)
 enum {
     FAKE_NOT_INITIALIZED = 3,
     FAKE_INVALID_PTX = 218,
-    FAKE_ALREADY_PINNED = 712,
-    FAKE_NOT_PINNED = 713,
     MOST_CONTEXTS = 16,  /* that a thread has pushed */
     MULTIPROCESSORS = 8, /* few, so that grids that depend on it are small */
     SHARED_WITHOUT_ASKING = 48 << 10
@@ -292,8 +290,6 @@ static const struct {
      "capturing stream has unjoined work"},
     {FAKE_CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
      "dependency created on uncaptured work in another stream"},
-    {FAKE_GRAPH_UPDATE_FAILED, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
-     "the graph update was not performed because it included changes which violated constraints"},
 };
 
 static int describe(int result, const char **to, bool name)
@@ -366,10 +362,6 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
     if (device < 0 || device >= now.devices) return leave(CUDA_INVALID_DEVICE);
     switch (attribute) {
     case CUDA_ATTR_MULTIPROCESSORS: *value = MULTIPROCESSORS; break;
-    case CUDA_ATTR_CLOCK_KHZ: *value = 1000000; break;
-    case CUDA_ATTR_CAN_MAP_HOST: *value = 1; break;
-    case CUDA_ATTR_MEMORY_CLOCK_KHZ: *value = 1000000; break;
-    case CUDA_ATTR_MEMORY_BUS_BITS: *value = 1024; break;
     case CUDA_ATTR_L2_BYTES: *value = 32 << 20; break;
     case CUDA_ATTR_UNIFIED_ADDRESSING: *value = 1; break;
     case CUDA_ATTR_CAPABILITY_MAJOR: *value = (int)now.capability / 10; break;
@@ -413,15 +405,6 @@ static bool is_context(cuda_context context)
     return context == &primary && primary.retained;
 }
 
-int cuCtxSetCurrent(cuda_context context)
-{
-    ENTER_AS(enter_initialized);
-    if (context && !is_context(context)) return leave(CUDA_INVALID_CONTEXT);
-    if (!num_contexts) num_contexts = 1;
-    contexts[num_contexts - 1] = context;
-    return leave(CUDA_OK);
-}
-
 int cuCtxGetCurrent(cuda_context *context)
 {
     ENTER_AS(enter_initialized);
@@ -450,12 +433,6 @@ int cuCtxGetDevice(int *device)
     ENTER();
     *device = 0;
     return leave(CUDA_OK);
-}
-
-int cuCtxSynchronize(void)
-{
-    ENTER_UNCAPTURED();
-    return leave(streams_finish_all());
 }
 
 int cuCtxGetStreamPriorityRange(int *least, int *greatest)
@@ -571,24 +548,9 @@ int cuModuleGetFunction(cuda_function *function, cuda_module module, const char 
     return leave(CUDA_OK);
 }
 
-int cuFuncGetAttribute(int *value, int attribute, cuda_function function)
-{
-    ENTER();
-    switch (attribute) {
-    case CUDA_FUNC_MAX_THREADS: *value = (int)function->kernel->threads; break;
-    case CUDA_FUNC_STATIC_SHARED: *value = 0; break; /* not known of one kernel */
-    case CUDA_FUNC_LOCAL_BYTES: *value = 0; break;
-    case CUDA_FUNC_REGISTERS: *value = 32; break;
-    case CUDA_FUNC_DYNAMIC_SHARED: *value = function->dynamic_shared; break;
-    default: return leave(CUDA_INVALID_VALUE);
-    }
-    return leave(CUDA_OK);
-}
-
 int cuFuncSetAttribute(cuda_function function, int attribute, int value)
 {
     ENTER();
-    if (attribute == CUDA_FUNC_CARVEOUT) return leave(CUDA_OK);
     if (attribute != CUDA_FUNC_DYNAMIC_SHARED || value < 0 || value > most_shared())
         return leave(CUDA_INVALID_VALUE);
     function->dynamic_shared = value;
@@ -601,17 +563,6 @@ int cuFuncGetParamInfo(cuda_function function, size_t index, size_t *offset, siz
     if (index) return leave(CUDA_INVALID_VALUE);
     *offset = 0;
     *bytes = function->kernel->args_bytes;
-    return leave(CUDA_OK);
-}
-
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cuda_function function, int threads,
-                                                size_t shared_bytes)
-{
-    ENTER();
-    if (threads < 1 || threads > (int)function->kernel->threads) return leave(CUDA_INVALID_VALUE);
-    int by_threads = 2048 / threads;
-    int by_shared = (int)((size_t)(most_shared() + 1024) / (shared_bytes + 1024));
-    *blocks = by_threads < by_shared ? by_threads : by_shared;
     return leave(CUDA_OK);
 }
 
@@ -768,14 +719,6 @@ int cuGraphInstantiateWithFlags(cuda_graph_exec *exec, cuda_graph graph, unsigne
     return leave(flags ? CUDA_INVALID_VALUE : graph_instantiate(graph, exec));
 }
 
-int cuGraphExecUpdate_v2(cuda_graph_exec exec, cuda_graph graph, cuda_graph_update *result)
-{
-    ENTER();
-    int status = graph_update(exec, graph);
-    *result = (cuda_graph_update){.result = status ? 1 : 0};
-    return leave(status);
-}
-
 int cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream)
 {
     ENTER();
@@ -838,29 +781,6 @@ int cuMemFreeHost(void *memory)
     ENTER_UNCAPTURED();
     (void)streams_finish_all();
     return leave(pinned_free(memory) ? CUDA_OK : CUDA_INVALID_VALUE);
-}
-
-int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags)
-{
-    ENTER_UNCAPTURED();
-    if (!memory || !bytes || flags & ~(unsigned)(CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED))
-        return leave(CUDA_INVALID_VALUE);
-    return leave(pinned_register(memory, bytes) ? CUDA_OK : FAKE_ALREADY_PINNED);
-}
-
-int cuMemHostUnregister(void *memory)
-{
-    ENTER_UNCAPTURED();
-    (void)streams_finish_all();
-    return leave(pinned_unregister(memory) ? CUDA_OK : FAKE_NOT_PINNED);
-}
-
-int cuMemHostGetDevicePointer_v2(cuda_ptr *address, void *memory, unsigned flags)
-{
-    ENTER();
-    if (flags || memory_kind_of(memory, 1) != MEMORY_PINNED) return leave(CUDA_INVALID_VALUE);
-    *address = (cuda_ptr)(uintptr_t)memory;
-    return leave(CUDA_OK);
 }
 
 int cuPointerGetAttribute(void *value, int attribute, cuda_ptr memory)

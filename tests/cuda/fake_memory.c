@@ -24,7 +24,6 @@ static const size_t ARENA_BYTES = (size_t)1 << 36; /* addresses, not memory */
 typedef struct block {
     char *at;
     size_t bytes;
-    bool owned;   /* of pinned memory: allocated here */
     char *then;   /* what memory_remember found; NULL: nothing */
     char *fenced; /* for memory_share */
     struct block *next;
@@ -70,12 +69,12 @@ void memory_window_end(void)
     if (--windows == 0) set_access(PROT_NONE);
 }
 
-static block *new_block(void *at, size_t bytes, bool owned)
+static void add_block(block **link, void *at, size_t bytes)
 {
     block *b = malloc(sizeof *b);
     if (!b) abort();
-    *b = (block){.at = at, .bytes = bytes, .owned = owned};
-    return b;
+    *b = (block){.at = at, .bytes = bytes, .next = *link};
+    *link = b;
 }
 
 static size_t with_gap(size_t bytes)
@@ -162,9 +161,7 @@ void *memory_alloc(size_t bytes)
     }
     if ((size_t)(at - arena) + with_gap(bytes) > ARENA_BYTES) return NULL;
     forget();
-    block *b = new_block(at, bytes, true);
-    b->next = *link;
-    *link = b;
+    add_block(link, at, bytes);
     used += bytes;
 
     size_t end = ((size_t)(at - arena) + with_gap(bytes) + PAGE - 1) / PAGE * PAGE;
@@ -214,51 +211,22 @@ static bool is_inside(const block *list, const void *memory, size_t bytes)
     return false;
 }
 
-static void pin(void *memory, size_t bytes, bool owned)
-{
-    block *b = new_block(memory, bytes, owned);
-    b->next = pinned;
-    pinned = b;
-    pinned_bytes += bytes;
-}
-
 void *pinned_alloc(size_t bytes)
 {
     void *memory;
     if (!bytes || posix_memalign(&memory, PAGE, bytes)) return NULL;
-    pin(memory, bytes, true);
+    add_block(&pinned, memory, bytes);
+    pinned_bytes += bytes;
     return memory;
-}
-
-static bool unpin(void *memory, bool owned)
-{
-    for (block *b = pinned; b; b = b->next)
-        if (b->at == memory && b->owned == owned) {
-            take(&pinned, memory);
-            pinned_bytes -= b->bytes;
-            if (owned) free(memory);
-            free(b);
-            return true;
-        }
-    return false;
 }
 
 bool pinned_free(void *memory)
 {
-    return unpin(memory, true);
-}
-bool pinned_unregister(void *memory)
-{
-    return unpin(memory, false);
-}
-
-bool pinned_register(void *memory, size_t bytes)
-{
-    const char *at = memory;
-    if (!memory || !bytes) return false;
-    for (const block *b = pinned; b; b = b->next)
-        if (at < b->at + b->bytes && b->at < at + bytes) return false;
-    pin(memory, bytes, false);
+    block *b = take(&pinned, memory);
+    if (!b) return false;
+    pinned_bytes -= b->bytes;
+    free(memory);
+    free(b);
     return true;
 }
 
@@ -279,7 +247,7 @@ void memory_reset(void)
     while (blocks)
         memory_free(blocks->at);
     while (pinned)
-        unpin(pinned->at, pinned->owned);
+        pinned_free(pinned->at);
     free(stale);
     free(shared);
     stale = NULL;

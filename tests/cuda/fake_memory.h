@@ -30,11 +30,8 @@ uint32_t memory_compare(const emulator_stale **out);
 /* All of device memory as what blocks share, whose number is returned. */
 uint32_t memory_share(const emulator_shared **out);
 
-/* Pinned: allocated here, or the caller's own. */
 void *pinned_alloc(size_t bytes);
-bool pinned_free(void *memory);
-bool pinned_register(void *memory, size_t bytes); /* false: part of it is pinned already */
-bool pinned_unregister(void *memory);
+bool pinned_free(void *memory); /* false: it is no allocation's begin */
 
 typedef enum memory_kind { MEMORY_OTHER, MEMORY_PINNED, MEMORY_DEVICE } memory_kind;
 

@@ -491,13 +491,6 @@ int capture_refuses(void)
     return CUDA_OK;
 }
 
-static void list_assign(work_list *to, const work_list *from)
-{
-    list_clear(to);
-    for (const work *w = from->first; w; w = w->next)
-        list_append(to, work_copy(w));
-}
-
 static bool graph_exists(cuda_graph graph)
 {
     for (cuda_graph g = graphs; g; g = g->next)
@@ -528,22 +521,10 @@ int graph_instantiate(cuda_graph graph, cuda_graph_exec *out)
 {
     if (!graph_exists(graph)) return FAKE_INVALID_HANDLE;
     cuda_graph_exec exec = allocate(sizeof *exec);
-    list_assign(&exec->list, &graph->list);
+    for (const work *w = graph->list.first; w; w = w->next)
+        list_append(&exec->list, work_copy(w));
     exec->next = execs;
     *out = execs = exec;
-    return CUDA_OK;
-}
-
-int graph_update(cuda_graph_exec exec, cuda_graph graph)
-{
-    if (!exec_exists(exec) || !graph_exists(graph)) return FAKE_INVALID_HANDLE;
-    const work *was = exec->list.first, *now = graph->list.first;
-    while (was && now && was->kind == now->kind) {
-        was = was->next;
-        now = now->next;
-    }
-    if (was || now) return FAKE_GRAPH_UPDATE_FAILED;
-    list_assign(&exec->list, &graph->list);
     return CUDA_OK;
 }
 

@@ -10,7 +10,6 @@
 
 /* What the public list of results lacks. */
 enum {
-    FAKE_GRAPH_UPDATE_FAILED = 910,
     FAKE_CAPTURE_UNSUPPORTED = 900,
     FAKE_CAPTURE_INVALIDATED = 901,
     FAKE_CAPTURE_UNMATCHED = 903,
@@ -76,7 +75,6 @@ int capture_end(cuda_stream stream, cuda_graph *out);
 int capture_refuses(void);
 int graph_destroy(cuda_graph graph);
 int graph_instantiate(cuda_graph graph, cuda_graph_exec *out);
-int graph_update(cuda_graph_exec exec, cuda_graph graph);
 int graph_launch(cuda_graph_exec exec, cuda_stream stream);
 int graph_exec_destroy(cuda_graph_exec exec);
 
