@@ -29,6 +29,7 @@ MADE = pathlib.Path(os.environ.get("RADISH_TESTMADE", str(ROOT / "build/testmade
 STORIES = MADE / "story.gguf"  # its SentencePiece vocabulary has 512 tokens, its context too
 LONG = os.environ.get("RADISH_TEST_LONG", "0") not in ("", "0")
 TINY = ROOT / "models/radish-tiny.gguf"
+EMULATED = pathlib.Path(RADISH).parent / "tests/cuda/libcuda-emulated.so"  # a GPU's driver
 HANG = 300  # seconds: nothing takes so long, however busy the machine is, unless it hangs
 
 
@@ -81,10 +82,11 @@ def story_golden():
     return json.loads((MADE / "story.golden.json").read_text())["cases"]
 
 
-def radish(*args, stdin=b"", want=0, timeout=1000):
-    """Runs the program; returns (stdout, stderr) as text after checking the exit code."""
+def radish(*args, stdin=b"", want=0, timeout=1000, env=None):
+    """Runs the program, `env`: variables besides our own; returns (stdout, stderr) as text after checking
+    the exit code."""
     done = subprocess.run([RADISH, *map(str, args)], input=stdin, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=timeout)
+                          stderr=subprocess.PIPE, timeout=timeout, env={**os.environ, **(env or {})})
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
     if done.returncode != want:
         raise AssertionError(f"radish {args}: exit {done.returncode}, wanted {want}\n{out}\n{err}")

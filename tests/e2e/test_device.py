@@ -4,14 +4,12 @@ answers as it should.
 
 Tests run on the CPU, whatever the machine has (radish_e2e.py takes the driver's library away), but for those
 that bring the emulated driver."""
-import contextlib
 import json
-import os
 import pathlib
 import tempfile
 
 import tiny_gguf
-from radish_e2e import MADE, RADISH, STORIES, TINY, Server, check, radish, run, skip
+from radish_e2e import EMULATED, MADE, STORIES, TINY, Server, check, radish, run, skip
 
 IDS = ("--ids", "1,5,9", "-n", "2")
 NO_GPU = "no NVIDIA driver"
@@ -65,48 +63,34 @@ def test_info_says_where_it_would():
 
 # ---- over the emulated driver ----
 
-EMULATED = pathlib.Path(RADISH).parent / "tests/cuda/libcuda-emulated.so"
 PARIS = ("--chat", "-p", "What is the capital of France?")
 
 
-def gpu(words="", library=EMULATED):
+def gpu(words=""):
     """The environment of a machine with an emulated GPU."""
     if not EMULATED.exists():
         skip(f"{EMULATED} is not there")
-    return {"RADISH_LIBCUDA": str(library), "RADISH_FAKE_CUDA": words}
-
-
-@contextlib.contextmanager
-def environment(variables):
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+    return {"RADISH_LIBCUDA": str(EMULATED), "RADISH_FAKE_CUDA": words}
 
 
 def test_a_gpu_answers():
-    with environment(gpu("capability=80")):
-        answer, _ = radish("generate", "-m", TINY, "--device", "cuda", *PARIS)
-        check(answer == "Paris.\n", answer)
+    answer, _ = radish("generate", "-m", TINY, "--device", "cuda", *PARIS, env=gpu("capability=80"))
+    check(answer == "Paris.\n", answer)
 
 
 def test_what_a_gpu_lacks_is_refused_or_computed_on_the_cpu():
-    with environment(gpu()), tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
+    there = gpu()
+    with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
         moe = pathlib.Path(tmp) / "m.gguf"
         tiny_gguf.write(moe, tiny_gguf.SPECS["qwen3moe"])
         for model, args, wanted in ((TINY, ("--dtype", "f32"), "f32"), (TINY, ("--dtype", "q8_0"), "q8_0"),
                                     (moe, (), "mixtures of experts")):
-            _, err = radish("generate", "-m", model, *IDS, "--device", "cuda", *args, want=1)
+            _, err = radish("generate", "-m", model, *IDS, "--device", "cuda", *args, want=1, env=there)
             check("device cuda: " in err and wanted in err, model, args, err)
-            _, err = radish("generate", "-m", model, *IDS, "--log-level", "info", *args)
+            _, err = radish("generate", "-m", model, *IDS, "--log-level", "info", *args, env=there)
             check("not on a GPU: " in err and wanted in err, model, args, err)
         for args, wanted in ((("--kv-cache-dtype", "int8"), "K and V"), (("--attn-ref",), "attn-ref")):
-            _, err = radish("serve", TINY, "--device", "cuda", *args, want=1)
+            _, err = radish("serve", TINY, "--device", "cuda", *args, want=1, env=there)
             check("device cuda: " in err and wanted in err, args, err)
 
 
@@ -114,47 +98,46 @@ def test_gpus_that_cannot_be_used():
     for words, device, wanted in (("capability=75", "cuda", "sm_80"), ("driver=11030", "cuda", "too old"),
                                   ("devices=0", "cuda", "no GPU"), ("", "cuda:3", "no GPU 3"),
                                   ("memory=20000000", "cuda", "does not fit on the GPU")):
-        with environment(gpu(words)):
-            _, err = radish("generate", "-m", TINY, *IDS, "--device", device, want=1)
-            check(f"device {device}: " in err and wanted in err, words, err)
-            if device == "cuda":
-                answer, err = radish("generate", "-m", TINY, *PARIS, "--log-level", "info")
-                check("not on a GPU: " in err and wanted in err and answer == "Paris.\n", words, err)
+        _, err = radish("generate", "-m", TINY, *IDS, "--device", device, want=1, env=gpu(words))
+        check(f"device {device}: " in err and wanted in err, words, err)
+        if device == "cuda":
+            answer, err = radish("generate", "-m", TINY, *PARIS, "--log-level", "info", env=gpu(words))
+            check("not on a GPU: " in err and wanted in err and answer == "Paris.\n", words, err)
 
 
 def test_a_server_on_a_gpu():
     """It says so, in words and figures; a second request's prefix is found, and comes back from pinned
     memory when the pool is too small for two."""
-    with environment(gpu("memory=300000000")):
-        told = json.loads(radish("info", TINY, "--json")[0])["memory"]["server"]
-        check(told["device"] == "cuda:0" and told["device_name"].startswith("emulated GPU"), told)
-        with Server(TINY, "--enable-hierarchical-cache", "--max-running-requests", "4", "--context-length", "256",
-                    "--mem-fraction-static", "0.5") as server:
-            said = server.get("/server_info")
-            check(said["device"] == "cuda:0" and said["device_name"] == told["device_name"], said)
-            check("attention cuda-sm90" in said["guarantee"] and said["threads"] == 0, said)
-            check("emulated GPU (sm_90) (cuda:0)) on http" in server.banner, server.banner)
-            check("GPU memory 0.3 GB" in server.banner, server.banner)
-            figures = said["internal_states"][0]
-            free, total = figures["gpu_memory_free_bytes"], figures["gpu_memory_total_bytes"]
-            check(0 < free < total == 300000000, figures)
-            pool = said["max_total_num_tokens"] * said["kv_bytes_per_token"]
-            check(0.4 * total < total - free <= 0.55 * total and pool < 0.5 * total, pool, figures)
-            text = server.metrics()
-            check(',device="cuda:0",device_name="emulated GPU (sm_90)"} 1' in text, text[-400:])
-            check('radish:gpu_memory_bytes{model_name="radish-tiny",kind="total"} 300000000' in text, text[-900:])
-            question = {"messages": [{"role": "user", "content": "What is the capital of France?"}],
-                        "temperature": 0, "max_tokens": 4}
-            cached = []
-            for _ in range(2):
-                answer = server.ask("/v1/chat/completions", question)
-                check(answer["choices"][0]["message"]["content"] == "Paris.", answer)
-                cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
-            check(cached[0] == 0 and cached[1] > 5, cached)
-            check(server.ask("/flush_cache?tiers=device&timeout=60", {})["status"], "flush")
+    there = gpu("memory=300000000")
+    told = json.loads(radish("info", TINY, "--json", env=there)[0])["memory"]["server"]
+    check(told["device"] == "cuda:0" and told["device_name"].startswith("emulated GPU"), told)
+    with Server(TINY, "--enable-hierarchical-cache", "--max-running-requests", "4", "--context-length", "256",
+                "--mem-fraction-static", "0.5", env=there) as server:
+        said = server.get("/server_info")
+        check(said["device"] == "cuda:0" and said["device_name"] == told["device_name"], said)
+        check("attention cuda-sm90" in said["guarantee"] and said["threads"] == 0, said)
+        check("emulated GPU (sm_90) (cuda:0)) on http" in server.banner, server.banner)
+        check("GPU memory 0.3 GB" in server.banner, server.banner)
+        figures = said["internal_states"][0]
+        free, total = figures["gpu_memory_free_bytes"], figures["gpu_memory_total_bytes"]
+        check(0 < free < total == 300000000, figures)
+        pool = said["max_total_num_tokens"] * said["kv_bytes_per_token"]
+        check(0.4 * total < total - free <= 0.55 * total and pool < 0.5 * total, pool, figures)
+        text = server.metrics()
+        check(',device="cuda:0",device_name="emulated GPU (sm_90)"} 1' in text, text[-400:])
+        check('radish:gpu_memory_bytes{model_name="radish-tiny",kind="total"} 300000000' in text, text[-900:])
+        question = {"messages": [{"role": "user", "content": "What is the capital of France?"}],
+                    "temperature": 0, "max_tokens": 4}
+        cached = []
+        for _ in range(2):
             answer = server.ask("/v1/chat/completions", question)
             check(answer["choices"][0]["message"]["content"] == "Paris.", answer)
-            check(server.figures()["loaded_tokens"] > 5, server.figures())
+            cached.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+        check(cached[0] == 0 and cached[1] > 5, cached)
+        check(server.ask("/flush_cache?tiers=device&timeout=60", {})["status"], "flush")
+        answer = server.ask("/v1/chat/completions", question)
+        check(answer["choices"][0]["message"]["content"] == "Paris.", answer)
+        check(server.figures()["loaded_tokens"] > 5, server.figures())
 
 
 def test_pages_of_a_gpu_are_nobody_elses():
@@ -166,11 +149,11 @@ def test_pages_of_a_gpu_are_nobody_elses():
         found = []
         for words, device in (("capability=80", "cuda"), ("capability=90", "cuda"), ("", "cpu"),
                               ("capability=80", "cuda")):
-            with environment(gpu(words)), Server(
+            with Server(
                     model, "--device", device, "--enable-hierarchical-cache", "--max-total-tokens", "512",
                     "--page-size", "16", "--context-length", "256", "--max-running-requests", "2",
                     "--hicache-storage-backend", f"file:{tmp}", "--hicache-prefetch-threshold", "16",
-                    "--hicache-storage-prefetch-policy", "wait_complete") as server:
+                    "--hicache-storage-prefetch-policy", "wait_complete", env=gpu(words)) as server:
                 server.ask("/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 1}})
                 found.append(server.figures()["fetched_tokens"])
         check(found[:3] == [0, 0, 0] and found[3] == 32, found)

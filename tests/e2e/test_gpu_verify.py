@@ -8,10 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-from radish_e2e import RADISH, ROOT, check, run, skip
+from radish_e2e import EMULATED, RADISH, ROOT, check, run, skip
 
 BUILD = pathlib.Path(RADISH).parent
-EMULATED = BUILD / "tests/cuda/libcuda-emulated.so"
 
 
 def call(*args, want=0, **options):
