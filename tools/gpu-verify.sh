@@ -50,7 +50,7 @@ pack() {
     for program in radish tests/test_shipped_model bench/bench_cuda bench/bench_cuda_ceilings; do
         [ ! -x "$build/$program" ] || cp "$build/$program" "$top/bin/"
     done
-    for program in "$build"/bench/bench_*_cuda "$build"/tests/test_cuda_* "$build"/tests/test_device_cuda; do
+    for program in "$build"/bench/bench_*_cuda "$build"/tests/test_cuda_*; do
         [ ! -f "$program" ] || [ ! -x "$program" ] || cp "$program" "$top/bin/"
     done
     find "$build" -name 'libcuda-emulated.so' -exec cp {} "$top/lib/" \;
@@ -230,7 +230,7 @@ run() {
         limit=$(($(limit_of "$step") * times))
         began=$(date +%s)
         say "$step, $limit s at most"
-        GPU_VERIFY_STEP=$step out=$out library=$library library_option=$library_option here=$here small=$small \
+        out=$out library=$library library_option=$library_option here=$here small=$small \
             timeout -k 5 "$limit" "$0" --step "$step" >"$out/$step.log" 2>&1
         code=$?
         case $code in
