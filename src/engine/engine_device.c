@@ -38,6 +38,12 @@ const char *engine_gpu_words(const rad_error *err)
     return strncmp(err->text, place, len) == 0 ? err->text + len : err->text;
 }
 
+rad_status engine_gpu_refuse(const char *word, rad_status status, const rad_error *why,
+                             rad_error *err)
+{
+    return rad_fail(err, status, "device %.20s: %.470s", word, engine_gpu_words(why));
+}
+
 /* What is asked for by name and computed on the CPU alone. */
 static rad_status refuse_wishes(const engine_gpu_wish *wish, rad_error *err)
 {
@@ -50,17 +56,15 @@ static rad_status refuse_wishes(const engine_gpu_wish *wish, rad_error *err)
     return RAD_OK;
 }
 
-rad_status engine_gpu_find(const gguf_file *file, const engine_gpu_wish *wish, cuda_gpu_info *gpu,
-                           cuda_runner_params *params, rad_error *err)
+rad_status engine_gpu_params(const gguf_file *file, const engine_gpu_wish *wish,
+                             cuda_runner_params *params, rad_error *err)
 {
     *params = (cuda_runner_params){.model = wish->model, .ordinal = wish->ordinal};
     params->model.attn = NULL;
     if (wish->dtype_by_device) params->model.dtype = RAD_BF16;
     if (!wish->model.set_kv_dtype) params->model.kv_dtype = params->model.dtype;
-    rad_status status = cuda_gpu_look(NULL, wish->ordinal, gpu, err);
-    if (status == RAD_OK) status = refuse_wishes(wish, err);
-    if (status == RAD_OK) status = cuda_runner_supports(file, params, err);
-    return status;
+    rad_status status = refuse_wishes(wish, err);
+    return status == RAD_OK ? cuda_runner_supports(file, params, err) : status;
 }
 
 rad_status engine_make_runner(const rad_env *env, const gguf_file *file, const char *word,
@@ -77,11 +81,11 @@ rad_status engine_make_runner(const rad_env *env, const gguf_file *file, const c
     if (device.kind == ENGINE_DEVICE_CPU) return model_runner_create(env, file, model, out, err);
     const engine_gpu_wish wish = {
         .ordinal = device.ordinal, .dtype_by_device = dtype_by_device, .model = *model};
-    status = engine_gpu_find(file, &wish, &gpu, &params, &why);
+    status = cuda_gpu_look(NULL, device.ordinal, &gpu, &why);
+    if (status == RAD_OK) status = engine_gpu_params(file, &wish, &params, &why);
     if (status == RAD_OK) status = cuda_runner_create(env, file, &params, out, &why);
     if (status == RAD_OK) return RAD_OK;
-    if (device.kind == ENGINE_DEVICE_CUDA)
-        return rad_fail(err, status, "device %.20s: %.400s", word, engine_gpu_words(&why));
+    if (device.kind == ENGINE_DEVICE_CUDA) return engine_gpu_refuse(word, status, &why, err);
     const rad_env full = rad_env_or_default(env);
     rad_log(&full, RAD_LOG_INFO, "computes on the CPU: %s", engine_gpu_words(&why));
     return model_runner_create(env, file, model, out, err);

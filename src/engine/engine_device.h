@@ -25,6 +25,10 @@ void engine_device_name(const cuda_gpu_info *gpu, char *name, size_t size);
 /* What an error says of a GPU, behind words that name it as the device. */
 const char *engine_gpu_words(const rad_error *err);
 
+/* The same as an error, where the device `word` was asked for by name. */
+rad_status engine_gpu_refuse(const char *word, rad_status status, const rad_error *why,
+                             rad_error *err);
+
 /* What is asked of a GPU that is to compute a model. */
 typedef struct engine_gpu_wish {
     uint32_t ordinal;
@@ -33,11 +37,11 @@ typedef struct engine_gpu_wish {
     model_runner_params model;
 } engine_gpu_wish;
 
-/* Looks at the GPU, and whether it can compute this model, from metadata alone: *gpu, and *params
- * that cuda_runner_create takes, but for their max_requests. RAD_E_UNSUPPORTED in words: there is
- * none, or it lacks what is named. Errors of the model file as model_config_read's. */
-rad_status engine_gpu_find(const gguf_file *file, const engine_gpu_wish *wish, cuda_gpu_info *gpu,
-                           cuda_runner_params *params, rad_error *err);
+/* Whether a GPU can compute this model, from metadata alone: *params that cuda_runner_create takes,
+ * but for their max_requests. RAD_E_UNSUPPORTED in words: what it lacks. Errors of the model file
+ * as model_config_read's. */
+rad_status engine_gpu_params(const gguf_file *file, const engine_gpu_wish *wish,
+                             cuda_runner_params *params, rad_error *err);
 
 /* A runner without an engine around it, where the word says. */
 rad_status engine_make_runner(const rad_env *env, const gguf_file *file, const char *device,

@@ -75,18 +75,17 @@ static rad_status create_runner(const rad_env *env, const gguf_file *file, const
                                 load_plan *plan, engine_parts *parts, rad_error *err)
 {
     rad_error why = {0};
-    rad_status status = create_planned(env, file, p, plan, parts, &why);
-    if (status != RAD_OK && plan->on_gpu && plan->gpu_or_cpu) {
-        rad_log(env, RAD_LOG_WARN, "engine: computes on the CPU: %s", engine_gpu_words(&why));
-        rad_error gpu_why = why;
-        status = plan_load_on_cpu(env, file, p, parts->available, engine_gpu_words(&gpu_why), plan,
-                                  &why);
-        if (status == RAD_OK) status = create_planned(env, file, p, plan, parts, &why);
+    rad_status status = create_planned(env, file, p, plan, parts, plan->on_gpu ? &why : err);
+    const bool failed_there = status != RAD_OK && plan->on_gpu;
+    if (failed_there && !plan->gpu_or_cpu) return engine_gpu_refuse(p->device, status, &why, err);
+    if (failed_there) {
+        const char *words = engine_gpu_words(&why);
+        rad_log(env, RAD_LOG_WARN, "engine: computes on the CPU: %s", words);
+        status = plan_load_on_cpu(env, file, p, parts->available, words, plan, err);
+        if (status == RAD_OK) status = create_planned(env, file, p, plan, parts, err);
     }
     parts->why_no_gpu = plan->why_no_gpu;
-    if (status != RAD_OK && plan->on_gpu)
-        return rad_fail(err, status, "device %.20s: %.470s", p->device, engine_gpu_words(&why));
-    return status == RAD_OK ? RAD_OK : rad_fail(err, status, "%s", why.text);
+    return status;
 }
 
 static rad_status load(const rad_env *env, const gguf_file *file, const engine_params *p,

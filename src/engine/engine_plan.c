@@ -116,22 +116,18 @@ static rad_status plan_load_on_gpu(const rad_env *env, const gguf_file *file,
                                    rad_error *err)
 {
     cuda_gpu_info gpu;
-    cuda_runner_params cuda;
     engine_params there = *p;
     there.on_gpu = true;
-    engine_gpu_wish wish = {
-        .ordinal = ordinal, .dtype_by_device = p->dtype_by_device, .attn_ref = p->use_attn_ref};
-    rad_status status = begin_plan(file, &there, true, 0, plan, err);
-    wish.model = plan->model;
-    if (status == RAD_OK) status = engine_gpu_find(file, &wish, &gpu, &cuda, err);
+    rad_status status = cuda_gpu_look(NULL, ordinal, &gpu, err);
+    if (status == RAD_OK) status = begin_plan(file, &there, true, gpu.free_bytes, plan, err);
     if (status != RAD_OK) return status;
-    /* Once more: how many rows there are depends on how much memory there is. */
-    status = begin_plan(file, &there, true, gpu.free_bytes, plan, err);
+    const engine_gpu_wish wish = {.ordinal = ordinal,
+                                  .dtype_by_device = p->dtype_by_device,
+                                  .attn_ref = p->use_attn_ref,
+                                  .model = plan->model};
     plan->gpu = gpu;
-    plan->cuda = cuda;
+    status = engine_gpu_params(file, &wish, &plan->cuda, err);
     plan->cuda.max_requests = plan->rows;
-    plan->cuda.model.max_batch_tokens = plan->model.max_batch_tokens;
-    plan->cuda.model.max_batch_logits = plan->model.max_batch_logits;
     return status == RAD_OK ? end_plan(env, file, &there, plan, err) : status;
 }
 
@@ -148,8 +144,7 @@ rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_par
     status = plan_load_on_gpu(env, file, p, device.ordinal, plan, &why);
     plan->gpu_or_cpu = device.kind == ENGINE_DEVICE_AUTO;
     if (status == RAD_OK) return RAD_OK;
-    if (!plan->gpu_or_cpu)
-        return rad_fail(err, status, "device %.20s: %.470s", p->device, engine_gpu_words(&why));
+    if (!plan->gpu_or_cpu) return engine_gpu_refuse(p->device, status, &why, err);
     return plan_load_on_cpu(env, file, p, available, engine_gpu_words(&why), plan, err);
 }
 

@@ -21,8 +21,8 @@ typedef struct load_plan {
     cuda_runner_params cuda; /* without progress */
     char why_no_gpu[400];    /* of device auto, on the CPU; else "" */
 } load_plan;
-/* Errors as model_runner_measure's, fit_memory's and engine_gpu_find's. `available`: bytes of this
- * machine, 0: unknown. The params' kv_cache_dtype was looked at. */
+/* Errors as model_runner_measure's, fit_memory's, cuda_gpu_look's and engine_gpu_params'.
+ * `available`: bytes of this machine, 0: unknown. The params' kv_cache_dtype was looked at. */
 rad_status plan_load(const rad_env *env, const gguf_file *file, const engine_params *params,
                      uint64_t available, load_plan *plan, rad_error *err);
 /* The same where the GPU that was planned for has failed with these words. */
