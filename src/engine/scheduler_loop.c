@@ -16,7 +16,7 @@ typedef struct engine_call {
 
     rad_status status;
     rad_error *err;
-    scheduler_stats *stats;
+    engine_stats *stats;
     uint32_t *session;
     void (*run)(engine *e, void *user);
     void *user;
@@ -24,7 +24,6 @@ typedef struct engine_call {
     const rad_key *key;
     uint64_t ttl_ns;
     uint32_t num_tokens;
-    uint64_t gpu_free_bytes, gpu_total_bytes;
 } engine_call;
 
 static void run_call(engine *e, engine_call *call)
@@ -132,20 +131,19 @@ static rad_status call(engine *e, engine_call *c)
 
 static void do_stats(engine *e, engine_call *c)
 {
-    scheduler_get_stats(e->scheduler, c->stats);
+    engine_stats *s = c->stats;
+    scheduler_get_stats(e->scheduler, &s->sched);
     if (e->params.on_gpu &&
-        cuda_runner_memory(e->runner, &c->gpu_free_bytes, &c->gpu_total_bytes) != RAD_OK)
-        c->gpu_free_bytes = c->gpu_total_bytes = 0;
+        cuda_runner_memory(e->runner, &s->gpu_free_bytes, &s->gpu_total_bytes) != RAD_OK)
+        s->gpu_free_bytes = s->gpu_total_bytes = 0;
 }
 
 void engine_get_stats(engine *e, engine_stats *stats)
 {
     *stats = (engine_stats){.kv_populated_bytes = engine_populate_bytes(&e->populate) +
                                                   engine_populate_bytes(&e->populate_window)};
-    engine_call c = {.fn = do_stats, .stats = &stats->sched};
+    engine_call c = {.fn = do_stats, .stats = stats};
     call(e, &c);
-    stats->gpu_free_bytes = c.gpu_free_bytes;
-    stats->gpu_total_bytes = c.gpu_total_bytes;
     stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);
     pthread_mutex_lock(&e->lock);
     stats->requests = e->counts;
