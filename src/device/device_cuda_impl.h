@@ -63,7 +63,7 @@ typedef struct device_cuda {
     int priority;       /* of streams that copy: before kernels that compute */
     cuda_stream memset; /* zeroes new memory */
 
-    pthread_mutex_t lock; /* who has which lane; the first failure's words */
+    pthread_mutex_t lock; /* who has which lane */
     pthread_mutex_t common;
     cuda_lane lanes[LANES + 1]; /* the last one is the common one */
 
@@ -101,7 +101,7 @@ rad_status lane_reserve(device_cuda *d, cuda_lane *lane, uint32_t count);
 rad_status lane_upload_numbers(device_cuda *d, cuda_lane *lane, int side, const int32_t *numbers,
                                uint32_t count, cuda_ptr *out);
 
-/* Memory to stage in, both halves of it free to be written. */
+/* Sees to memory to stage in. A half is free to be written where it is not `staging`. */
 rad_status lane_stage(device_cuda *d, cuda_lane *lane);
 
 rad_status device_cuda_copy_rows(rad_device *self, const rad_device_rows *dst,
