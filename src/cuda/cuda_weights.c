@@ -223,7 +223,6 @@ static rad_status load_field(void *user, const cuda_field *f, rad_error *err)
     return status;
 }
 
-/* Any number but one > 0 would turn all that follows into NaN. */
 static rad_status load_divisors(load *l, rad_error *err)
 {
     const rope_config *rope = &l->config->ropes[0];
@@ -235,11 +234,7 @@ static rad_status load_divisors(load *l, rad_error *err)
     l->divisors = rad_alloc(l->env, rope->dim / 2 * sizeof *l->divisors);
     if (!l->divisors) return rad_fail(err, RAD_E_NOMEM, "cuda: no memory for RoPE's divisors");
     tensor_row(t, 0, l->divisors);
-    for (uint32_t i = 0; i < rope->dim / 2; i++)
-        if (!(l->divisors[i] > 0) || isinf(l->divisors[i]))
-            return rad_fail(err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
-                            rope->scaling.divisors, i, (double)l->divisors[i]);
-    return RAD_OK;
+    return rope_divisors_check(&rope->scaling, l->divisors, rope->dim, err);
 }
 
 static rad_status load_ropes(load *l, rad_error *err)

@@ -44,6 +44,16 @@ void rope_freqs(double *freqs, float base, uint32_t rope_dim, const rope_scaling
     }
 }
 
+rad_status rope_divisors_check(const rope_scaling *s, const float *divisors, uint32_t rope_dim,
+                               rad_error *err)
+{
+    for (uint32_t i = 0; i < rope_dim / 2; i++)
+        if (!(divisors[i] > 0) || isinf(divisors[i]))
+            return rad_fail(err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
+                            s->divisors, i, (double)divisors[i]);
+    return RAD_OK;
+}
+
 void rope_fill(rope_kind kind, float *table, uint32_t position, const double *freqs,
                uint32_t rope_dim, float magnitude)
 {

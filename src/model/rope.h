@@ -12,6 +12,10 @@
 void rope_freqs(double *freqs, float base, uint32_t rope_dim, const rope_scaling *scaling,
                 const float *divisors);
 
+/* RAD_E_FORMAT: one of them is no number > 0, which would turn all that follows into NaN. */
+rad_status rope_divisors_check(const rope_scaling *scaling, const float *divisors,
+                               uint32_t rope_dim, rad_error *err);
+
 /* The angles of one position, shared by all heads and layers: table holds rope_dim
  * cosines and rope_dim sines in the order in which `kind` wants them, all times
  * `magnitude`. Computed in double, so late positions are as exact as early ones. */

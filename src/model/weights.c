@@ -15,6 +15,7 @@
 
 #include "base/bf16.h"
 #include "gguf/quant.h"
+#include "model/rope.h"
 #include "model/tensor_rows.h"
 #include "model/tensors.h"
 #include "model/weights_pack.h"
@@ -111,19 +112,13 @@ static rad_status load_vector(load *l, const char *name, uint32_t n, float **out
     return load_vectors(l, &(weights_part){.name = name, .rows = n}, 1, 1, out);
 }
 
-/* Divisors of RoPE's angles: any other number would turn all that follows into NaN. */
 static rad_status load_rope_divisors(load *l)
 {
-    const model_config *c = &l->w->config;
-    const char *name = c->ropes[0].scaling.divisors;
-    if (!name) return RAD_OK;
-    rad_status status = load_vector(l, name, c->ropes[0].dim / 2, &l->w->rope_divisors);
-    if (l->counts || l->loader->sizes_only) return status;
-    for (uint32_t i = 0; status == RAD_OK && i < c->ropes[0].dim / 2; i++)
-        if (!(l->w->rope_divisors[i] > 0) || isinf(l->w->rope_divisors[i]))
-            return rad_fail(l->err, RAD_E_FORMAT, "model: %s[%u] is %g, expected a number > 0",
-                            name, i, (double)l->w->rope_divisors[i]);
-    return status;
+    const rope_config *rope = &l->w->config.ropes[0];
+    if (!rope->scaling.divisors) return RAD_OK;
+    rad_status status = load_vector(l, rope->scaling.divisors, rope->dim / 2, &l->w->rope_divisors);
+    if (status != RAD_OK || l->counts || l->loader->sizes_only) return status;
+    return rope_divisors_check(&rope->scaling, l->w->rope_divisors, rope->dim, l->err);
 }
 
 /* What the parts take packed beside `packed` bytes; SIZE_MAX, which nobody has, where that is no
