@@ -5,6 +5,7 @@
 #include "cuda/cuda_layout.h"
 
 #include "cuda/gemm_many_plan.h"
+#include "model/tensor_rows.h"
 #include "model/weights.h"
 
 #include <stdio.h>
@@ -103,6 +104,16 @@ rad_status cuda_layout_visit(const model_config *c, cuda_layout *layout, cuda_vi
     /* Logits are divided by logit_scale: so is what they are products of. */
     return visit_one(tensor_last_norm(c), NULL, &layout->output_norm, c->dim, 1, 1 / c->logit_scale,
                      visit, user, err);
+}
+
+rad_status cuda_field_tensors(const gguf_file *file, const cuda_field *f,
+                              const gguf_tensor *out[CUDA_MOST_PARTS], rad_error *err)
+{
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < f->num_parts && status == RAD_OK; i++)
+        status = tensor_find(file, f->parts[i].name.text, f->matrix ? f->parts[i].rows : 0,
+                             f->matrix ? f->cols : f->parts[i].rows, &out[i], err);
+    return status;
 }
 
 static uint64_t take(cuda_layout *layout, uint64_t bytes)

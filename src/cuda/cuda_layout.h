@@ -65,6 +65,10 @@ typedef rad_status cuda_visit(void *user, const cuda_field *field, rad_error *er
 rad_status cuda_layout_visit(const model_config *c, cuda_layout *layout, cuda_visit *visit,
                              void *user, rad_error *err);
 
+/* The tensors of a field's parts; errors as tensor_find's. */
+rad_status cuda_field_tensors(const gguf_file *file, const cuda_field *field,
+                              const gguf_tensor *out[CUDA_MOST_PARTS], rad_error *err);
+
 /* Finds a place for everything. `context`: positions that requests have at most. */
 rad_status cuda_layout_init(const rad_env *env, const model_config *c, uint32_t context,
                             cuda_layout *out, rad_error *err);

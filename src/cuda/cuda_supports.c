@@ -3,7 +3,6 @@
 #include "cuda/cuda_layout.h"
 #include "cuda/cuda_runner.h"
 #include "cuda/kernels/kernel_args.h"
-#include "model/tensor_rows.h"
 #include "model/weights.h"
 
 static rad_status lacks(const model_config *c, const char *what, rad_error *err)
@@ -77,14 +76,8 @@ rad_status cuda_config_supported(const model_config *c, rad_error *err)
 
 static rad_status check_tensors(void *user, const cuda_field *f, rad_error *err)
 {
-    for (uint32_t i = 0; i < f->num_parts; i++) {
-        const gguf_tensor *t;
-        rad_status status = tensor_find(user, f->parts[i].name.text,
-                                        f->matrix ? f->parts[i].rows : 0,
-                                        f->matrix ? f->cols : f->parts[i].rows, &t, err);
-        if (status != RAD_OK) return status;
-    }
-    return RAD_OK;
+    const gguf_tensor *tensors[CUDA_MOST_PARTS];
+    return cuda_field_tensors(user, f, tensors, err);
 }
 
 rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err)

@@ -184,17 +184,12 @@ static void rope_tile(void *arg, uint32_t tile, uint32_t thread)
 
 static rad_status find_tensors(const load *l, chunk *c, rad_error *err)
 {
-    const cuda_field *f = c->field;
-    for (uint32_t i = 0; i < f->num_parts && l->source->file; i++) {
-        const char *name = f->parts[i].name.text;
-        rad_status status =
-            f->matrix
-                ? tensor_find(l->source->file, name, f->parts[i].rows, f->cols, &c->tensors[i], err)
-                : tensor_find(l->source->file, name, 0, f->parts[i].rows, &c->tensors[i], err);
-        if (status != RAD_OK) return status;
-        gguf_will_need(l->source->file, c->tensors[i], 0, c->tensors[i]->bytes);
-    }
-    return RAD_OK;
+    const gguf_file *file = l->source->file;
+    if (!file) return RAD_OK;
+    rad_status status = cuda_field_tensors(file, c->field, c->tensors, err);
+    for (uint32_t i = 0; i < c->field->num_parts && status == RAD_OK; i++)
+        gguf_will_need(file, c->tensors[i], 0, c->tensors[i]->bytes);
+    return status;
 }
 
 static void report(load *l, const chunk *c)
