@@ -29,7 +29,7 @@ static rad_status send_slots(void *user, uint64_t offset, const rad_slot *slots,
         r->cu.copy_to_device(r->buffers.table + offset, slots, count * sizeof *slots, r->stream),
         "cuMemcpyHtoDAsync", err);
     if (status == RAD_OK) /* they are the scheduler's, and not pinned */
-        status = cuda_ok(&r->cu, r->cu.stream_synchronize(r->stream), "cuStreamSynchronize", err);
+        status = cuda_runner_synchronize(r, err);
     return status;
 }
 
@@ -84,9 +84,7 @@ static rad_status run_step(cuda_runner *r, const forward_batch *batch, bool want
     r->stats.graph_steps += padded > 0;
     if (wants_logits && r->num_logits) return cuda_runner_fetch_logits(r, err);
     /* Tokens are asked for next, and wait; where there are none, K and V are to be there. */
-    return r->num_logits
-               ? RAD_OK
-               : cuda_ok(&r->cu, r->cu.stream_synchronize(r->stream), "cuStreamSynchronize", err);
+    return r->num_logits ? RAD_OK : cuda_runner_synchronize(r, err);
 }
 
 static rad_status check_batch(cuda_runner *r, const forward_batch *batch, rad_error *err)
@@ -289,8 +287,7 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
     if (status == RAD_OK)
         status = cuda_graphs_init(&r->env, &r->gpu, r->config.num_attention, p->no_graphs,
                                   &r->graphs, err);
-    if (status == RAD_OK)
-        status = cuda_ok(&r->cu, r->cu.stream_synchronize(r->stream), "cuStreamSynchronize", err);
+    if (status == RAD_OK) status = cuda_runner_synchronize(r, err);
     return status;
 }
 

@@ -13,14 +13,8 @@ rad_status cuda_runner_fetch_logits(cuda_runner *r, rad_error *err)
                              r->buffers.logits + (uint64_t)i * r->buffers.logits_ld * sizeof(float),
                              vocab * sizeof(float), r->stream),
             "cuMemcpyDtoHAsync", err);
-    if (status == RAD_OK)
-        status = cuda_ok(cu, cu->stream_synchronize(r->stream), "cuStreamSynchronize", err);
+    if (status == RAD_OK) status = cuda_runner_synchronize(r, err);
     return status;
-}
-
-static rad_status synchronize(cuda_runner *r, rad_error *err)
-{
-    return cuda_ok(&r->cu, r->cu.stream_synchronize(r->stream), "cuStreamSynchronize", err);
 }
 
 /* Launches what chooses the tokens of as many rows as go with one launch, from `first` on. */
@@ -54,7 +48,7 @@ static rad_status choose(cuda_runner *r, const runner_sample *rows, uint32_t num
     const cuda_driver *cu = &r->cu;
     rad_status status = RAD_OK;
     for (uint32_t first = 0, n = 0; first < num_rows && status == RAD_OK; first += n) {
-        if (first) status = synchronize(r, err); /* the block is filled anew */
+        if (first) status = cuda_runner_synchronize(r, err); /* the block is filled anew */
         if (status == RAD_OK) status = launch_rows(r, rows, first, num_rows, &n, err);
     }
     if (status == RAD_OK)
@@ -62,7 +56,7 @@ static rad_status choose(cuda_runner *r, const runner_sample *rows, uint32_t num
             cu,
             cu->copy_to_host(r->tokens.at, r->buffers.tokens, num_rows * sizeof *tokens, r->stream),
             "cuMemcpyDtoHAsync", err);
-    if (status == RAD_OK) status = synchronize(r, err);
+    if (status == RAD_OK) status = cuda_runner_synchronize(r, err);
     if (status == RAD_OK) memcpy(tokens, r->tokens.at, num_rows * sizeof *tokens);
     return status;
 }

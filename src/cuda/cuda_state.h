@@ -52,6 +52,12 @@ rad_status cuda_limits_find(const model_config *c, const cuda_runner_params *p,
  * finds out whether the GPU's context still works. Returns `status`. */
 rad_status cuda_runner_failed(cuda_runner *r, rad_status status, const rad_error *why);
 
+/* Waits for all that was enqueued. */
+static inline rad_status cuda_runner_synchronize(const cuda_runner *r, rad_error *err)
+{
+    return cuda_ok(&r->cu, r->cu.stream_synchronize(r->stream), "cuStreamSynchronize", err);
+}
+
 /* Copies the logits of the last step to r->logits and waits for them. */
 rad_status cuda_runner_fetch_logits(cuda_runner *r, rad_error *err);
 
