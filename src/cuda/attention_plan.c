@@ -52,19 +52,26 @@ typedef struct planner {
     uint32_t num_units;
 } planner;
 
-cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape,
-                                               uint32_t multiprocessors, uint32_t shared_bytes)
+const char *cuda_attention_kernel(uint32_t head_dim)
 {
     static const struct {
         uint32_t head_dim;
         const char *name;
     } kernels[] = {{16, "attention_d16"}, {32, "attention_d32"},   {64, "attention_d64"},
                    {96, "attention_d96"}, {128, "attention_d128"}, {256, "attention_d256"}};
-    cuda_attention_launch launch = {
-        .threads = ATTN_THREADS, .grid = multiprocessors, .span = ATTN_SPAN};
-    uint32_t row = shape->head_dim * 2, group = shape->heads / shape->kv_heads;
     for (size_t i = 0; i < RAD_COUNT(kernels); i++)
-        if (kernels[i].head_dim == shape->head_dim) launch.kernel = kernels[i].name;
+        if (kernels[i].head_dim == head_dim) return kernels[i].name;
+    return NULL;
+}
+
+cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape,
+                                               uint32_t multiprocessors, uint32_t shared_bytes)
+{
+    cuda_attention_launch launch = {.kernel = cuda_attention_kernel(shape->head_dim),
+                                    .threads = ATTN_THREADS,
+                                    .grid = multiprocessors,
+                                    .span = ATTN_SPAN};
+    uint32_t row = shape->head_dim * 2, group = shape->heads / shape->kv_heads;
 
     /* attention_many.h: stages of K and V, as many rows of Q as find room behind two of them. */
     uint32_t exchange = shape->head_dim > 128 ? ATTN_EXCHANGE_BYTES : 0;

@@ -23,6 +23,9 @@ typedef struct cuda_attention_shape { /* of a layer */
     uint32_t window; /* 0: none; else a query at p sees keys in (p - window, p] */
 } cuda_attention_shape;
 
+/* NULL: there is none for heads of so many numbers. */
+const char *cuda_attention_kernel(uint32_t head_dim);
+
 /* How attention of this shape runs on a GPU of so many multiprocessors, whose blocks may have
  * shared_bytes of shared memory (CUDA_ATTR_SHARED_PER_BLOCK). */
 typedef struct cuda_attention_launch {

@@ -1,5 +1,6 @@
 /* cuda_supports.c - which models the GPU runner has kernels for. The others are refused by the name
  * of what is missing, before anything is loaded. */
+#include "cuda/attention_plan.h"
 #include "cuda/cuda_layout.h"
 #include "cuda/cuda_runner.h"
 #include "cuda/kernels/kernel_args.h"
@@ -10,14 +11,6 @@ static rad_status lacks(const model_config *c, const char *what, rad_error *err)
     return rad_fail(err, RAD_E_UNSUPPORTED,
                     "cuda: %s has %s, for which there are no kernels yet; --device cpu runs it",
                     c->arch->name, what);
-}
-
-static bool has_attention_for(uint32_t head_dim)
-{
-    static const uint32_t dims[] = {16, 32, 64, 96, 128, 256};
-    for (size_t i = 0; i < RAD_COUNT(dims); i++)
-        if (dims[i] == head_dim) return true;
-    return false;
 }
 
 static rad_status layer_supported(const model_config *c, const layer_config *l, rad_error *err)
@@ -41,7 +34,7 @@ static rad_status layer_supported(const model_config *c, const layer_config *l, 
     };
     for (size_t i = 0; i < RAD_COUNT(features); i++)
         if (features[i].lacking) return lacks(c, features[i].what, err);
-    if (has_attention_for(l->head_dim)) return RAD_OK;
+    if (cuda_attention_kernel(l->head_dim)) return RAD_OK;
     return rad_fail(err, RAD_E_UNSUPPORTED,
                     "cuda: %s has heads of %u numbers; there are kernels for 16, 32, 64, 96, 128 "
                     "and 256; --device cpu runs it",
