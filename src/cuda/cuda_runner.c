@@ -339,22 +339,18 @@ static void describe(cuda_runner *r, double seconds)
             r->limits.tokens);
 }
 
-/* Of a file, or by a seed. */
+/* Of a file, or by a seed; they are supported. */
 static rad_status create(const rad_env *env, const gguf_file *file, const model_config *config,
                          uint64_t seed, const cuda_runner_params *p, runner **out, rad_error *err)
 {
     const rad_env full = rad_env_or_default(env);
-    *out = NULL;
-    rad_status status = cuda_params_supported(p, err);
-    if (status == RAD_OK) status = cuda_config_supported(config, err);
-    if (status != RAD_OK) return status;
     cuda_runner *r = rad_alloc(&full, sizeof *r);
     if (!r) return rad_fail(err, RAD_E_NOMEM, "cuda: no memory");
     r->env = full;
     r->base.ops = &cuda_ops;
     r->config = *config;
     const uint64_t begin = full.now_ns(full.user);
-    status = start(r, file, seed, p, err);
+    rad_status status = start(r, file, seed, p, err);
     if (status != RAD_OK) {
         cuda_runner_destroy(&r->base);
         return status;
@@ -369,16 +365,17 @@ rad_status cuda_runner_create(const rad_env *env, const gguf_file *file,
 {
     model_config config;
     *out = NULL;
-    rad_status status = cuda_runner_supports(file, params, err);
-    if (status == RAD_OK)
-        status = model_config_read(file, params->model.context_length, &config, err);
+    rad_status status = cuda_runner_read(file, params, &config, err);
     return status == RAD_OK ? create(env, file, &config, 0, params, out, err) : status;
 }
 
 rad_status cuda_runner_create_random(const rad_env *env, const model_config *config, uint64_t seed,
                                      const cuda_runner_params *params, runner **out, rad_error *err)
 {
-    return create(env, NULL, config, seed, params, out, err);
+    *out = NULL;
+    rad_status status = cuda_params_supported(params, err);
+    if (status == RAD_OK) status = cuda_config_supported(config, err);
+    return status == RAD_OK ? create(env, NULL, config, seed, params, out, err) : status;
 }
 
 /* ---- questions ---- */
@@ -392,9 +389,7 @@ rad_status cuda_runner_measure(const rad_env *env, const gguf_file *file,
     cuda_layout layout;
     enum { ANY = 128, SHARED_BYTES = 99 << 10 }; /* sizes do not depend on them */
     *out = (model_sizes){0};
-    rad_status status = cuda_runner_supports(file, params, err);
-    if (status == RAD_OK)
-        status = model_config_read(file, params->model.context_length, &config, err);
+    rad_status status = cuda_runner_read(file, params, &config, err);
     if (status == RAD_OK)
         status = cuda_limits_find(&config, params, ANY, SHARED_BYTES, &limits, err);
     if (status == RAD_OK) status = cuda_layout_init(&full, &config, limits.context, &layout, err);

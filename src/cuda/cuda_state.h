@@ -67,4 +67,8 @@ rad_status cuda_runner_sample(runner *self, const runner_sample *rows, uint32_t 
 /* RAD_E_UNSUPPORTED: what params ask for and the GPU runner lacks. */
 rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err);
 
+/* cuda_runner_supports, and the model's config. */
+rad_status cuda_runner_read(const gguf_file *file, const cuda_runner_params *p, model_config *out,
+                            rad_error *err);
+
 #endif

@@ -2,7 +2,7 @@
  * of what is missing, before anything is loaded. */
 #include "cuda/attention_plan.h"
 #include "cuda/cuda_layout.h"
-#include "cuda/cuda_runner.h"
+#include "cuda/cuda_state.h"
 #include "cuda/kernels/kernel_args.h"
 #include "model/weights.h"
 
@@ -84,21 +84,26 @@ rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err)
     return RAD_OK;
 }
 
+rad_status cuda_runner_read(const gguf_file *file, const cuda_runner_params *params,
+                            model_config *out, rad_error *err)
+{
+    cuda_layout layout;
+    rad_status status = cuda_params_supported(params, err);
+    if (status == RAD_OK) status = model_config_read(file, params->model.context_length, out, err);
+    if (status == RAD_OK) status = cuda_config_supported(out, err);
+    if (status == RAD_OK) status = model_tensors_check(file, out, err);
+    const rad_env env = rad_env_or_default(NULL);
+    if (status == RAD_OK) status = cuda_layout_init(&env, out, 1, &layout, err);
+    if (status != RAD_OK) return status;
+    /* The cast: the visitor only reads. */
+    status = cuda_layout_visit(out, &layout, check_tensors, (void *)(uintptr_t)file, err);
+    cuda_layout_fini(&env, out, &layout);
+    return status;
+}
+
 rad_status cuda_runner_supports(const gguf_file *file, const cuda_runner_params *params,
                                 rad_error *err)
 {
     model_config config;
-    cuda_layout layout;
-    rad_status status = cuda_params_supported(params, err);
-    if (status == RAD_OK)
-        status = model_config_read(file, params->model.context_length, &config, err);
-    if (status == RAD_OK) status = cuda_config_supported(&config, err);
-    if (status == RAD_OK) status = model_tensors_check(file, &config, err);
-    const rad_env env = rad_env_or_default(NULL);
-    if (status == RAD_OK) status = cuda_layout_init(&env, &config, 1, &layout, err);
-    if (status != RAD_OK) return status;
-    /* The cast: the visitor only reads. */
-    status = cuda_layout_visit(&config, &layout, check_tensors, (void *)(uintptr_t)file, err);
-    cuda_layout_fini(&env, &config, &layout);
-    return status;
+    return cuda_runner_read(file, params, &config, err);
 }

@@ -21,7 +21,7 @@ typedef struct cuda_weights_source {
 } cuda_weights_source;
 
 /* Fills `block`, layout->bytes large, in `stream`, and returns when all is there. The context is
- * current. RAD_E_FORMAT, RAD_E_UNSUPPORTED: as model_weights_load. */
+ * current, and cuda_runner_supports has let a file through. RAD_E_FORMAT: as model_weights_load. */
 rad_status cuda_weights_load(const rad_env *env, const cuda_gpu *gpu, cuda_stream stream,
                              const model_config *config, cuda_layout *layout,
                              const cuda_weights_source *source, cuda_ptr block, rad_error *err);
