@@ -18,11 +18,16 @@ static inline uint32_t attn_v_dim(const radix_attention *layer)
     return layer->v_head_dim ? layer->v_head_dim : layer->head_dim;
 }
 
+/* Tokens that a query sees, itself included; 0: all. */
+static inline uint32_t attn_window(const radix_attention *layer)
+{
+    return layer->sliding_window > 0 ? (uint32_t)layer->sliding_window : 0;
+}
+
 /* The first position that a query at `position` sees. */
 static inline uint32_t attn_first_key(const radix_attention *layer, uint32_t position)
 {
-    uint32_t window = (uint32_t)layer->sliding_window;
-    return layer->sliding_window > 0 && position >= window ? position - window + 1 : 0;
+    return forward_first_key(attn_window(layer), position);
 }
 
 #endif

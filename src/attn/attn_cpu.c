@@ -261,38 +261,6 @@ static void run_level(attn_level *level, compute_pool *pool)
     compute_pool_run(pool, units, group_unit, level);
 }
 
-/* Positions in [begin, end) that any new token of a request sees. */
-static uint64_t seen_within(const attn_call *call, uint32_t request, uint32_t begin, uint32_t end)
-{
-    uint32_t first = attn_first_key(call->layer, call->batch->extend_prefix_lens[request]);
-    return end > RAD_MAX(begin, first) ? end - RAD_MAX(begin, first) : 0;
-}
-
-/* What the group's members need not read again. */
-static uint64_t saved_by(const attn_call *call, const forward_group *g)
-{
-    uint64_t all = 0, most = 0;
-    for (uint32_t m = 0; m < g->count; m++) {
-        uint64_t seen = seen_within(call, call->batch->group_reqs[g->first + m], g->begin, g->end);
-        all += seen;
-        most = RAD_MAX(most, seen);
-    }
-    return all - most;
-}
-
-static void count_reads(const attn_call *call, bool grouped)
-{
-    const forward_batch *batch = call->batch;
-    if (!batch->kv_reads) return;
-    uint64_t unshared = 0, saved = 0;
-    for (uint32_t i = 0; i < batch->num_reqs; i++)
-        unshared += seen_within(call, i, 0, batch->seq_lens[i]);
-    for (uint32_t g = 0; grouped && g < RAD_MIN(batch->num_groups, MOST_GROUPS); g++)
-        saved += saved_by(call, &batch->groups[g]);
-    batch->kv_reads->unshared_bytes += unshared * call->kv.token_bytes;
-    batch->kv_reads->bytes += (unshared - saved) * call->kv.token_bytes;
-}
-
 /* The members' private blocks before the level's groups, mostly none; then the groups. */
 static void level_pass(attn_pass *pass, attn_level *level, compute_pool *pool)
 {
@@ -387,7 +355,9 @@ void attn_cpu_forward(const attn_backend *self, const radix_attention *layer,
     if (kv->dtype == RAD_BF16 || codes) kernels = b->bf16 ? b->bf16 : &b->isa->bf16;
     attn_call call = attn_call_of(kernels, codes, layer, batch, q, out);
     bool grouped = takes_groups(&call, compute_pool_num_threads(pool));
-    count_reads(&call, grouped);
+    forward_batch_count_reads(batch, attn_window(layer),
+                              grouped ? RAD_MIN(batch->num_groups, MOST_GROUPS) : 0,
+                              call.kv.token_bytes);
     attn_pass pass;
     pass.call = &call;
     pass.first_req = 0;

@@ -95,12 +95,7 @@ static void ref_forward(const attn_backend *self, const radix_attention *layer,
                    .kv = attn_kv_of(batch->token_to_kv_pool, layer->layer_id),
                    .q = q,
                    .out = out};
-    for (uint32_t i = 0; batch->kv_reads && i < batch->num_reqs; i++) {
-        uint32_t first = attn_first_key(layer, batch->extend_prefix_lens[i]);
-        uint64_t bytes = (uint64_t)(batch->seq_lens[i] - first) * job.kv.token_bytes;
-        batch->kv_reads->bytes += bytes;
-        batch->kv_reads->unshared_bytes += bytes;
-    }
+    forward_batch_count_reads(batch, attn_window(layer), 0, job.kv.token_bytes);
     compute_pool_run(pool, batch->num_reqs, ref_request, &job);
 }
 

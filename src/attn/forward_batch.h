@@ -127,6 +127,18 @@ typedef struct forward_batch {
     attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;
 
+/* The first position that a query at `position` sees through a window; 0: there is none. */
+static inline uint32_t forward_first_key(uint32_t window, uint32_t position)
+{
+    return window && position >= window ? position - window + 1 : 0;
+}
+
+/* Adds to kv_reads, if anybody asks, what attention reads where a token has `token_bytes` of K, V
+ * and scales, in layers with this window (0: none); members of the first num_groups groups share.
+ */
+void forward_batch_count_reads(const forward_batch *batch, uint32_t window, uint32_t num_groups,
+                               uint64_t token_bytes);
+
 /* The batch as layers with a window see it, where there is window memory. */
 static inline forward_batch forward_batch_of_window(const forward_batch *batch)
 {

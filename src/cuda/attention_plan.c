@@ -129,8 +129,7 @@ size_t cuda_attention_part_ms_bytes(const cuda_attention_shape *shape, uint32_t 
 
 static uint32_t first_seen(const planner *p, uint32_t position)
 {
-    uint32_t window = p->shape->window;
-    return window && position >= window ? position - window + 1 : 0;
+    return forward_first_key(p->shape->window, position);
 }
 
 static void add_unit(planner *p, attention_unit unit)

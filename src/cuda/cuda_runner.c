@@ -103,36 +103,15 @@ static rad_status check_batch(cuda_runner *r, const forward_batch *batch, rad_er
     return RAD_OK;
 }
 
-/* What attention reads of the pool, as forward_batch.h says. */
-static uint64_t positions_seen(const forward_batch *batch, uint32_t req, uint32_t window,
-                               uint32_t begin, uint32_t end)
-{
-    const uint32_t prefix = batch->extend_prefix_lens[req];
-    const uint32_t first = window && prefix >= window ? prefix + 1 - window : 0;
-    return end > RAD_MAX(begin, first) ? end - RAD_MAX(begin, first) : 0;
-}
-
 static void count_reads(const cuda_runner *r, const forward_batch *batch)
 {
     const size_t token_bytes = r->base.info.full_token_bytes / RAD_MAX(r->config.num_attention, 1u);
-    for (uint32_t i = 0; i < r->config.num_layers; i++) {
-        const uint32_t window = r->config.layers[i].window;
-        uint64_t all = 0, saved = 0;
-        for (uint32_t k = 0; k < batch->num_reqs; k++)
-            all += positions_seen(batch, k, window, 0, batch->seq_lens[k]);
-        for (uint32_t g = 0; g < batch->num_groups; g++) {
-            const forward_group *group = &batch->groups[g];
-            uint64_t sum = 0, most = 0;
-            for (uint32_t m = 0; m < group->count; m++) {
-                const uint64_t seen = positions_seen(batch, batch->group_reqs[group->first + m],
-                                                     window, group->begin, group->end);
-                sum += seen;
-                most = RAD_MAX(most, seen);
-            }
-            saved += sum - most;
-        }
-        batch->kv_reads->unshared_bytes += all * token_bytes;
-        batch->kv_reads->bytes += (all - saved) * token_bytes;
+    for (uint32_t v = 0; v < r->limits.num_views; v++) {
+        const uint32_t window = r->limits.views[v].window;
+        uint32_t layers = 0;
+        for (uint32_t i = 0; i < r->config.num_layers; i++)
+            layers += r->config.layers[i].window == window;
+        forward_batch_count_reads(batch, window, batch->num_groups, layers * token_bytes);
     }
 }
 
@@ -153,7 +132,7 @@ static rad_status cuda_runner_forward(runner *self, const forward_batch *batch,
         cuda_gpu_leave(&r->gpu);
     }
     if (status != RAD_OK) return rad_fail(err, status, "%s", words.text);
-    if (batch->kv_reads) count_reads(r, batch);
+    count_reads(r, batch);
     return RAD_OK;
 }
 
