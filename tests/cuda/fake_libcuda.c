@@ -5,6 +5,7 @@
  * return if it is to do nothing. */
 #include "fake_libcuda.h"
 #include "fake_memory.h"
+#include "fake_module.h"
 #include "fake_work.h"
 
 #include <pthread.h>
@@ -19,7 +20,6 @@ CUDA_DRIVER_FUNCTIONS(DECLARE, DECLARE)
 
 enum {
     FAKE_NOT_INITIALIZED = 3,
-    FAKE_INVALID_PTX = 218,
     MOST_CONTEXTS = 16,  /* that a thread has pushed */
     MULTIPROCESSORS = 8, /* few, so that grids that depend on it are small */
     SHARED_WITHOUT_ASKING = 48 << 10
@@ -27,19 +27,6 @@ enum {
 
 struct CUctx_st {
     int retained;
-};
-
-struct CUmod_st {
-    char *ptx;
-    bool hopper; /* for sm_90a */
-    struct CUfunc_st *functions;
-    struct CUmod_st *next;
-};
-
-struct CUfunc_st {
-    const emulated_kernel *kernel;
-    int dynamic_shared;
-    struct CUfunc_st *next;
 };
 
 typedef struct machine {
@@ -54,7 +41,6 @@ static machine now;
 static bool configured, initialized;
 static long calls;
 static struct CUctx_st primary;
-static struct CUmod_st *modules;
 static _Thread_local cuda_context contexts[MOST_CONTEXTS];
 static _Thread_local int num_contexts;
 static _Thread_local bool inside; /* this thread holds the lock */
@@ -216,27 +202,11 @@ long fake_cuda_launches(void)
     return count;
 }
 
-static void module_destroy(cuda_module module)
-{
-    cuda_module *link = &modules;
-    while (*link != module)
-        link = &(*link)->next;
-    *link = module->next;
-    while (module->functions) {
-        cuda_function function = module->functions;
-        module->functions = function->next;
-        free(function);
-    }
-    free(module->ptx);
-    free(module);
-}
-
 void fake_cuda_reset(void)
 {
     lock_machine();
     work_reset();
-    while (modules)
-        module_destroy(modules);
+    modules_reset();
     memory_reset();
     primary.retained = 0;
     initialized = false;
@@ -251,9 +221,7 @@ void fake_cuda_live(size_t *device_bytes, size_t *pinned_bytes, size_t *objects)
     lock_machine();
     *device_bytes = memory_used();
     *pinned_bytes = memory_pinned();
-    *objects = work_objects() + (size_t)primary.retained;
-    for (cuda_module m = modules; m; m = m->next)
-        ++*objects;
+    *objects = work_objects() + modules_count() + (size_t)primary.retained;
     leave(0);
 }
 
@@ -445,107 +413,39 @@ int cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 /* ---- modules ---- */
 
-/* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
- */
-static int directive(const char *ptx, const char *name)
+/* What the compiler says of a module goes where the caller has room for it. */
+static void fill_log(const char *why, unsigned num_options, const int *options, void **values)
 {
-    const char *at = strstr(ptx, name);
-    if (!at) return 0;
-    at += strlen(name);
-    char *end;
-    long whole = strtol(at, &end, 10);
-    return (int)(whole * 10 + (*end == '.' ? end[1] - '0' : 0));
-}
-
-static bool has_entry(const char *ptx, const char *name)
-{
-    size_t length = strlen(name);
-    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++)
-        if (strncmp(at + 7, name, length) == 0 && strchr("( \n", at[7 + length])) return true;
-    return false;
-}
-
-static int refuse_module(const char *ptx, unsigned num_options, const int *options, void **values)
-{
-    char why[200] = "";
-    int version = directive(ptx, ".version "), target = directive(ptx, ".target sm_") / 10;
-    int needs = version < 70   ? 0
-                : version < 80 ? 11000 + (version - 70) * 10
-                               : 12000 + (version - 80) * 10;
-    int result = CUDA_OK;
-    if (!version || !target) {
-        (void)snprintf(why, sizeof why, "ptxas fatal: no .version or no .target");
-        result = FAKE_INVALID_PTX;
-    } else if (needs > now.driver) {
-        (void)snprintf(why, sizeof why, "ptxas fatal: unsupported .version %d.%d", version / 10,
-                       version % 10);
-        result = CUDA_UNSUPPORTED_PTX;
-    } else if (target > now.capability || (strstr(ptx, ".target sm_90a") && now.capability != 90)) {
-        (void)snprintf(why, sizeof why,
-                       "ptxas fatal: SM version of PTX is sm_%d, of the GPU sm_%ld", target,
-                       now.capability);
-        result = FAKE_INVALID_PTX;
-    }
     char *log = NULL;
     size_t bytes = 0;
     for (unsigned i = 0; i < num_options; i++) {
         if (options[i] == CUDA_JIT_ERROR_LOG) log = values[i];
         if (options[i] == CUDA_JIT_ERROR_LOG_BYTES) bytes = (size_t)values[i];
     }
-    if (result && log && bytes) (void)snprintf(log, bytes, "%s", why);
-    return result;
+    if (log && bytes) (void)snprintf(log, bytes, "%s", why);
 }
 
 int cuModuleLoadDataEx(cuda_module *module, const void *image, unsigned num_options, int *options,
                        void **values)
 {
     ENTER();
-    const char *ptx = image;
-    int refused = refuse_module(ptx, num_options, options, values);
-    if (refused) return leave(refused);
-    cuda_module loaded = calloc(1, sizeof *loaded);
-    if (!loaded || !(loaded->ptx = strdup(ptx))) abort();
-    loaded->hopper = strstr(ptx, ".target sm_90a") != NULL;
-    loaded->next = modules;
-    *module = modules = loaded;
-    return leave(CUDA_OK);
-}
-
-static bool module_exists(cuda_module module)
-{
-    for (cuda_module m = modules; m; m = m->next)
-        if (m == module) return true;
-    return false;
+    char why[200];
+    int result = module_load(image, now.driver, now.capability, why, module);
+    if (result) fill_log(why, num_options, options, values);
+    return leave(result);
 }
 
 int cuModuleUnload(cuda_module module)
 {
     ENTER_UNCAPTURED();
-    if (!module_exists(module)) return leave(FAKE_INVALID_HANDLE);
     (void)streams_finish_all();
-    module_destroy(module);
-    return leave(CUDA_OK);
+    return leave(module_unload(module));
 }
 
 int cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name)
 {
     ENTER();
-    if (!module_exists(module)) return leave(FAKE_INVALID_HANDLE);
-    if (!has_entry(module->ptx, name)) return leave(CUDA_NOT_FOUND);
-    char hopper[128];
-    (void)snprintf(hopper, sizeof hopper, "sm90:%s", name);
-    const emulated_kernel *kernel = module->hopper ? emulator_find(hopper) : NULL;
-    if (!kernel) kernel = emulator_find(name);
-    if (!kernel) {
-        fprintf(stderr, "libcuda-emulated: no C form of kernel %s is linked\n", name);
-        return leave(CUDA_NOT_FOUND);
-    }
-    cuda_function found = calloc(1, sizeof *found);
-    if (!found) abort();
-    found->kernel = kernel;
-    found->next = module->functions;
-    *function = module->functions = found;
-    return leave(CUDA_OK);
+    return leave(module_find(module, name, function));
 }
 
 int cuFuncSetAttribute(cuda_function function, int attribute, int value)

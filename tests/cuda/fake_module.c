@@ -1,0 +1,129 @@
+/* fake_module.c - PTX is read as far as it says what it is for, and which kernels it has. */
+#include "fake_module.h"
+#include "fake_work.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct CUmod_st {
+    char *ptx;
+    bool hopper; /* for sm_90a */
+    struct CUfunc_st *functions;
+    struct CUmod_st *next;
+};
+
+static struct CUmod_st *modules;
+
+/* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
+ */
+static int directive(const char *ptx, const char *name)
+{
+    const char *at = strstr(ptx, name);
+    if (!at) return 0;
+    at += strlen(name);
+    char *end;
+    long whole = strtol(at, &end, 10);
+    return (int)(whole * 10 + (*end == '.' ? end[1] - '0' : 0));
+}
+
+static bool has_entry(const char *ptx, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++)
+        if (strncmp(at + 7, name, length) == 0 && strchr("( \n", at[7 + length])) return true;
+    return false;
+}
+
+static int refuse(const char *ptx, long driver, long capability, char why[200])
+{
+    int version = directive(ptx, ".version "), target = directive(ptx, ".target sm_") / 10;
+    int needs = version < 70   ? 0
+                : version < 80 ? 11000 + (version - 70) * 10
+                               : 12000 + (version - 80) * 10;
+    if (!version || !target) {
+        (void)snprintf(why, 200, "ptxas fatal: no .version or no .target");
+        return FAKE_INVALID_PTX;
+    }
+    if (needs > driver) {
+        (void)snprintf(why, 200, "ptxas fatal: unsupported .version %d.%d", version / 10,
+                       version % 10);
+        return CUDA_UNSUPPORTED_PTX;
+    }
+    if (target > capability || (strstr(ptx, ".target sm_90a") && capability != 90)) {
+        (void)snprintf(why, 200, "ptxas fatal: SM version of PTX is sm_%d, of the GPU sm_%ld",
+                       target, capability);
+        return FAKE_INVALID_PTX;
+    }
+    return CUDA_OK;
+}
+
+int module_load(const char *ptx, long driver, long capability, char why[200], cuda_module *out)
+{
+    int refused = refuse(ptx, driver, capability, why);
+    if (refused) return refused;
+    cuda_module loaded = calloc(1, sizeof *loaded);
+    if (!loaded || !(loaded->ptx = strdup(ptx))) abort();
+    loaded->hopper = strstr(ptx, ".target sm_90a") != NULL;
+    loaded->next = modules;
+    *out = modules = loaded;
+    return CUDA_OK;
+}
+
+static bool module_exists(cuda_module module)
+{
+    for (cuda_module m = modules; m; m = m->next)
+        if (m == module) return true;
+    return false;
+}
+
+int module_unload(cuda_module module)
+{
+    if (!module_exists(module)) return FAKE_INVALID_HANDLE;
+    cuda_module *link = &modules;
+    while (*link != module)
+        link = &(*link)->next;
+    *link = module->next;
+    while (module->functions) {
+        cuda_function function = module->functions;
+        module->functions = function->next;
+        free(function);
+    }
+    free(module->ptx);
+    free(module);
+    return CUDA_OK;
+}
+
+int module_find(cuda_module module, const char *name, cuda_function *out)
+{
+    if (!module_exists(module)) return FAKE_INVALID_HANDLE;
+    if (!has_entry(module->ptx, name)) return CUDA_NOT_FOUND;
+    char hopper[128];
+    (void)snprintf(hopper, sizeof hopper, "sm90:%s", name);
+    const emulated_kernel *kernel = module->hopper ? emulator_find(hopper) : NULL;
+    if (!kernel) kernel = emulator_find(name);
+    if (!kernel) {
+        fprintf(stderr, "libcuda-emulated: no C form of kernel %s is linked\n", name);
+        return CUDA_NOT_FOUND;
+    }
+    cuda_function found = calloc(1, sizeof *found);
+    if (!found) abort();
+    found->kernel = kernel;
+    found->next = module->functions;
+    *out = module->functions = found;
+    return CUDA_OK;
+}
+
+size_t modules_count(void)
+{
+    size_t count = 0;
+    for (cuda_module m = modules; m; m = m->next)
+        count++;
+    return count;
+}
+
+void modules_reset(void)
+{
+    while (modules)
+        (void)module_unload(modules);
+}
