@@ -3,12 +3,12 @@
  * Blocks run one after another, kernels too. That they overlap is made by what they see:
  *
  *   stale   A launch that begins early. When a block begins, memory is put back to what it was
- * before the kernels that may not have ended. When no thread can run without it, memory becomes
- *           what it is, and those in wait_previous go on. Putting back takes time: the first block,
- *           the last and one in 16 begin early.
+ *           before the kernels that may not have ended. When no thread can run without it, memory
+ *           becomes what it is, and those in wait_previous go on. Putting back takes time: the
+ *           first block, the last and one in 16 begin early.
  *   hidden  Blocks that speak through memory. Others see what a block wrote before a fence_device
- * as soon as an atomic stands behind that. The rest is taken back when the block ends, and written
- * again when the launch ends. */
+ *           as soon as an atomic stands behind that. The rest is taken back when the block ends,
+ *           and written again when the launch ends. */
 #include "emulator_impl.h"
 
 #include <stdlib.h>

@@ -42,8 +42,8 @@
      * launch. */                                                                                  \
     F(void, fake_cuda_order, (uint64_t order))                                                     \
     /* What overlaps on a GPU, one or the other; slow, since all memory is compared. Early:        \
-     * launches that may begin early (programmatic serialization) see, in some of their blocks,                   \
-     * memory as it was before those before them, until wait_previous. */                                             \
+     * launches that may begin early (programmatic serialization) see, in some of their blocks,    \
+     * memory as it was before those before them, until wait_previous. */                          \
     F(void, fake_cuda_early, (int on))                                                             \
     /* Fences: blocks see of another what it wrote before a fence_device and an atomic behind it,  \
      * the rest when the launch has ended. */                                                      \

@@ -23,7 +23,6 @@ struct work_record {
 
 typedef struct work_list {
     work *first, **end;
-    size_t count;
 } work_list;
 
 struct CUgraph_st {
@@ -119,7 +118,6 @@ static void list_append(work_list *list, work *w)
     if (!list->end) list->end = &list->first;
     *list->end = w;
     list->end = &w->next;
-    list->count++;
 }
 
 static work *list_take(work_list *list)
@@ -127,7 +125,6 @@ static work *list_take(work_list *list)
     work *w = list->first;
     list->first = w->next;
     if (!list->first) list->end = &list->first;
-    list->count--;
     w->next = NULL;
     return w;
 }
