@@ -234,8 +234,7 @@ static void select_first(const source *s, candidates *c, uint32_t lo, uint32_t m
         if (mid >= end || ahead >= mass) {
             hi = mid; /* the pivot is past the end already */
         } else {
-            if (mass != ANY_MASS) ahead += mass_of(s, c, mid, mid + 1);
-            if (mass != ANY_MASS) mass -= RAD_MIN(mass, ahead);
+            if (mass != ANY_MASS) mass -= RAD_MIN(mass, ahead + mass_of(s, c, mid, mid + 1));
             lo = mid + 1;
         }
     }
