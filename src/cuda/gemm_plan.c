@@ -51,7 +51,7 @@ static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
         if (f->tokens >= tokens || f == &kernels[kind][3]) return f;
 }
 
-static uint32_t round_up(uint32_t count, uint32_t of)
+static uint32_t div_up(uint32_t count, uint32_t of)
 {
     return (count + of - 1) / of;
 }
@@ -59,7 +59,7 @@ static uint32_t round_up(uint32_t count, uint32_t of)
 /* Stages of a range. */
 static uint32_t steps_of(cuda_gemm_kind kind, uint32_t k, uint32_t splits)
 {
-    return round_up(k / splits, kind == CUDA_GEMM_BF16 ? 128 : 256);
+    return div_up(k / splits, kind == CUDA_GEMM_BF16 ? 128 : 256);
 }
 
 static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint32_t stages,
@@ -71,7 +71,7 @@ static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint3
 /* A unit: the rows of a block, a range of k, as many tokens as the kernel takes. */
 static uint32_t units(const few *f, uint32_t n, uint32_t tokens, uint32_t splits, uint32_t warps)
 {
-    return round_up(n, warps * f->rows) * splits * round_up(tokens, f->tokens);
+    return div_up(n, warps * f->rows) * splits * div_up(tokens, f->tokens);
 }
 
 bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
@@ -86,7 +86,7 @@ bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t
     *out = (cuda_gemm_plan){
         .kernel = c.kept ? f->kept : f->name,
         .grid = RAD_MIN(units(f, n, tokens, splits, c.warps), room.multiprocessors * c.blocks),
-        .threads = 32 * (c.warps + round_up(f->tokens, 16)),
+        .threads = 32 * (c.warps + div_up(f->tokens, 16)),
         .shared_bytes = shared,
         .warps = c.warps,
         .stages = c.stages};
@@ -98,7 +98,7 @@ bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t
 static uint64_t time_of(const few *f, uint32_t n, uint32_t tokens, uint32_t splits, uint32_t warps,
                         uint32_t multiprocessors)
 {
-    const uint32_t most = round_up(units(f, n, tokens, splits, warps), multiprocessors);
+    const uint32_t most = div_up(units(f, n, tokens, splits, warps), multiprocessors);
     const uint32_t x_bytes = f->x_bytes / f->tokens * RAD_MIN(tokens, f->tokens);
     return (uint64_t)most * (2 * warps * f->w_bytes + x_bytes + STAGE_COST);
 }
@@ -129,7 +129,7 @@ cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, u
     c.stages = stages_in(f, most, c.warps);
     /* No more than a block's own work fills, so that the next product's finds place beside it. */
     const uint32_t work = steps_of(kind, k, splits) *
-                          round_up(units(f, n, tokens, splits, c.warps), room.multiprocessors);
+                          div_up(units(f, n, tokens, splits, c.warps), room.multiprocessors);
     for (size_t i = 0; !small && i < RAD_COUNT(stages_of); i++)
         if (stages_of[i] > work && stages_of[i] < c.stages) c.stages = stages_of[i];
     cuda_gemm_plan plan;
