@@ -162,10 +162,6 @@ void emulated_warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate, const
 #define REGISTERS_AT_MOST(n)
 #define REGISTERS_AT_LEAST(n)
 
-INLINE void prefetch_map(u64 map)
-{
-    (void)map;
-}
 INLINE void barriers_ready(void) {}
 INLINE void fence_shared(void) {}
 INLINE u64 matrix_descriptor(const void *shared) /* offsets in dynamic shared memory */

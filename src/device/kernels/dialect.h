@@ -259,10 +259,6 @@ INLINE void wait_previous(void)
 #else
 #define ARGUMENT_ADDRESS(kernel, type, field) ((u64)&a.field)
 #endif
-INLINE void prefetch_map(u64 map)
-{
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 INLINE void barrier_init(u64 *barrier, u32 arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
@@ -335,74 +331,39 @@ INLINE void fence_shared(void) /* ordinary stores are seen by copies and warpgro
 #define REGS16_(d, i) REGS4_(d, i), REGS4_(d, i + 4), REGS4_(d, i + 8), REGS4_(d, i + 12)
 #define REGS32_(d, i) REGS16_(d, i), REGS16_(d, i + 16)
 #define REGS128_(d)   REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64), REGS32_(d, 96)
-INLINE void warpgroup_mma16(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %10, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7"
-                 "}, %8, %9, p, 1, 1, 0, 0;}"
-                 : REGS4_(d, 0), REGS4_(d, 4)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
-INLINE void warpgroup_mma32(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %18, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-                 "}, %16, %17, p, 1, 1, 0, 0;}"
-                 : REGS16_(d, 0)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
-INLINE void warpgroup_mma64(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %34, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-                 "}, %32, %33, p, 1, 1, 0, 0;}"
-                 : REGS32_(d, 0)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
-INLINE void warpgroup_mma128(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %66, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
-                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
-                 "%62,%63"
-                 "}, %64, %65, p, 1, 1, 0, 0;}"
-                 : REGS32_(d, 0), REGS32_(d, 32)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
-INLINE void warpgroup_mma192(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %98, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
-                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
-                 "%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,"
-                 "%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-                 "}, %96, %97, p, 1, 1, 0, 0;}"
-                 : REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
-INLINE void warpgroup_mma256(float *d, u64 a, u64 b, u32 accumulate)
-{
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %130, 0; "
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
-                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,"
-                 "%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,"
-                 "%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,"
-                 "%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,"
-                 "%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"
-                 "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-                 "}, %128, %129, p, 1, 1, 0, 0;}"
-                 : REGS128_(d)
-                 : "l"(a), "l"(b), "r"(accumulate));
-}
+/* The places of d in the instruction; behind them are those of a, b and accumulate. */
+#define PLACES8_  "%0,%1,%2,%3,%4,%5,%6,%7"
+#define PLACES16_ PLACES8_ ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define PLACES32_                                                                                  \
+    PLACES16_                                                                                      \
+    ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define PLACES64_                                                                                  \
+    PLACES32_                                                                                      \
+    ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"                             \
+    ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define PLACES96_                                                                                  \
+    PLACES64_                                                                                      \
+    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"                             \
+    ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define PLACES128_                                                                                 \
+    PLACES96_                                                                                      \
+    ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"                 \
+    ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define WARPGROUP_MMA_(n, places, place_a, place_b, place_accumulate, ...)                         \
+    INLINE void warpgroup_mma##n(float *d, u64 a, u64 b, u32 accumulate)                           \
+    {                                                                                              \
+        asm volatile("{.reg .pred p; setp.ne.u32 p, " place_accumulate ", 0; "                     \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" places           \
+                     "}, " place_a ", " place_b ", p, 1, 1, 0, 0;}"                                \
+                     : __VA_ARGS__                                                                 \
+                     : "l"(a), "l"(b), "r"(accumulate));                                           \
+    }
+WARPGROUP_MMA_(16, PLACES8_, "%8", "%9", "%10", REGS4_(d, 0), REGS4_(d, 4))
+WARPGROUP_MMA_(32, PLACES16_, "%16", "%17", "%18", REGS16_(d, 0))
+WARPGROUP_MMA_(64, PLACES32_, "%32", "%33", "%34", REGS32_(d, 0))
+WARPGROUP_MMA_(128, PLACES64_, "%64", "%65", "%66", REGS32_(d, 0), REGS32_(d, 32))
+WARPGROUP_MMA_(192, PLACES96_, "%96", "%97", "%98", REGS32_(d, 0), REGS32_(d, 32), REGS32_(d, 64))
+WARPGROUP_MMA_(256, PLACES128_, "%128", "%129", "%130", REGS128_(d))
 INLINE void warpgroup_mma(u32 n, float *d, u64 a, u64 b, u32 accumulate) /* n: a constant */
 {
     if (n == 16) warpgroup_mma16(d, a, b, accumulate);
