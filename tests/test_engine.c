@@ -572,7 +572,8 @@ static rad_status size_pool(const rad_env *env, const engine_params *params,
                             rad_error *err)
 {
     kv_sizes sizes = {0};
-    rad_status status = size_kv_pool(env, params, model, available, 0, &sizes, err);
+    rad_status status =
+        size_kv_pool(env, params, model, available, memory_available(), 0, &sizes, err);
     CHECK(!sizes.window_tokens); /* the models here have no window */
     *tokens = sizes.tokens;
     return status;
@@ -678,8 +679,8 @@ static kv_sizes size_windows(const engine_params *params, const runner_info *mod
     const rad_env env = rad_env_or_default(NULL);
     kv_sizes sizes = {0};
     rad_error err = {0};
-    rad_status status =
-        size_kv_pool(&env, params, model, 2 * (uint64_t)WINDOW_MEMORY, 0, &sizes, &err);
+    rad_status status = size_kv_pool(&env, params, model, 2 * (uint64_t)WINDOW_MEMORY,
+                                     memory_available(), 0, &sizes, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     return sizes;
 }
@@ -759,7 +760,7 @@ TEST(the_window_side_is_as_large_as_was_asked_and_never_too_small_for_a_request)
     p = (engine_params){.swa_full_tokens_ratio = 1.5};
     rad_error err = {0};
     const rad_env env = rad_env_or_default(NULL);
-    CHECK(size_kv_pool(&env, &p, &small, 1 << 29, 0, &s, &err) == RAD_E_INVAL);
+    CHECK(size_kv_pool(&env, &p, &small, 1 << 29, memory_available(), 0, &s, &err) == RAD_E_INVAL);
     CHECK(strstr(err.text, "swa_full_tokens_ratio 1.5") != NULL);
 }
 
@@ -773,8 +774,8 @@ static kv_sizes size_states(const engine_params *params, uint32_t state_tokens, 
                                .state_bytes = (size_t)state_tokens * 4096};
     const rad_env env = rad_env_or_default(NULL);
     kv_sizes sizes = {0};
-    rad_status status =
-        size_kv_pool(&env, params, &model, 2 * (uint64_t)WINDOW_MEMORY, 0, &sizes, err);
+    rad_status status = size_kv_pool(&env, params, &model, 2 * (uint64_t)WINDOW_MEMORY,
+                                     memory_available(), 0, &sizes, err);
     CHECKF(status == RAD_OK || status == RAD_E_NOMEM, "%s\n", err->text);
     return sizes;
 }

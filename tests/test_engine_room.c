@@ -229,7 +229,7 @@ TEST(a_gpu_pool_is_of_the_gpus_memory_alone)
         rad_error err = {0};
         rad_env env = watched();
         p.enable_hierarchical_cache = tiers;
-        CHECK_OK(size_kv_pool_in(&env, &p, &large, before, after, 0, &sizes, &err));
+        CHECK_OK(size_kv_pool(&env, &p, &large, before, after, 0, &sizes, &err));
         const uint64_t wanted = (after - before / 10) / 65536;
         CHECKF(sizes.tokens <= wanted && sizes.tokens + 1 >= wanted, "%llu, %llu\n",
                (unsigned long long)sizes.tokens, (unsigned long long)wanted);

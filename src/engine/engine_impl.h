@@ -153,7 +153,7 @@ typedef struct engine_parts {
     uint32_t reserved;
     const struct cuda_gpu_info *gpu; /* where the runner computes; NULL: on this CPU */
     const char *why_no_gpu;          /* see engine_info */
-    uint64_t window_total_tokens; /* as scheduler_params has it */
+    uint64_t window_total_tokens;    /* as scheduler_params has it */
 } engine_parts;
 
 void engine_parts_destroy(const engine_parts *parts); /* those that there are */
@@ -198,15 +198,11 @@ rad_status fit_memory(const rad_env *env, const engine_params *params, const run
                       rad_error *err);
 
 /* RAD_E_NOMEM only where not even a small pool fits; a larger max_total_tokens than what fits is a
- * warning and the smaller. `fraction`: fit_memory's; 0: what the params say. */
+ * warning and the smaller. `available_before` the model was loaded, and now; of a GPU
+ * (params->on_gpu) its memory. `fraction`: fit_memory's; 0: what the params say. */
 rad_status size_kv_pool(const rad_env *env, const engine_params *params, const runner_info *model,
-                        uint64_t available_before, double fraction, kv_sizes *sizes,
-                        rad_error *err);
-/* The same with what is available now; of a GPU (params->on_gpu) its memory. */
-rad_status size_kv_pool_in(const rad_env *env, const engine_params *params,
-                           const runner_info *model, uint64_t available_before,
-                           uint64_t available_now, double fraction, kv_sizes *sizes,
-                           rad_error *err);
+                        uint64_t available_before, uint64_t available_now, double fraction,
+                        kv_sizes *sizes, rad_error *err);
 /* The host tier of a GPU's pools beside `available` bytes of this machine (0: unknown): one that
  * nobody gave a size is made smaller, with a warning; else RAD_E_NOMEM. */
 rad_status fit_host_tier(const rad_env *env, engine_params *params, const runner_info *model,

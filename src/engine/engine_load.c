@@ -138,7 +138,7 @@ static rad_status size_pools(const rad_env *env, engine_params *p, const load_pl
     *p = params_where(p, plan);
     rad_status status = p->on_gpu ? cuda_runner_memory(parts->runner, &now, &total) : RAD_OK;
     if (status != RAD_OK) return rad_fail(err, status, "engine: the GPU does not say what is free");
-    status = size_kv_pool_in(env, p, model, plan->available, now, plan->fraction, sizes, err);
+    status = size_kv_pool(env, p, model, plan->available, now, plan->fraction, sizes, err);
     if (status == RAD_OK) status = fit_host_tier(env, p, model, sizes, memory_available(), err);
     return status;
 }

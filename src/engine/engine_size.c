@@ -35,7 +35,6 @@
  *
  * Rows (requests that may run at one time) follow the pool, and a part of memory of their own: a
  * row is a line of the table of slots, and a line of every buffer of a batch. */
-#include "base/available.h"
 #include "engine/engine_impl.h"
 #include "sched/state_memory.h"
 #include "sched/window_memory.h"
@@ -230,13 +229,18 @@ uint32_t rows_to_load_for(const engine_params *p, const runner_info *model, uint
     return (uint32_t)RAD_MIN(rows, RAD_MAX(paid, (uint64_t)CHEAP_ROWS));
 }
 
+static double host_ratio(const engine_params *p)
+{
+    return p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
+}
+
 /* The host tier is memory of the same machine: bytes of their own, or so much more of each token.
  * A GPU's is not: see fit_host_tier. */
 static uint64_t host_tier(const engine_params *p, token_cost *cost)
 {
     if (!p->enable_hierarchical_cache || p->on_gpu) return 0;
     if (p->hicache_size > 0) return (uint64_t)(p->hicache_size * 1e9);
-    double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
+    double ratio = host_ratio(p);
     cost->full += (uint64_t)(ratio * (double)cost->full);
     cost->window += (uint64_t)(ratio * (double)cost->window);
     cost->state += (uint64_t)(ratio * (double)cost->state);
@@ -388,15 +392,8 @@ uint64_t kv_window_tokens_for_context(const engine_params *p, const runner_info 
 }
 
 rad_status size_kv_pool(const rad_env *env, const engine_params *p, const runner_info *model,
-                        uint64_t available_before, double fraction, kv_sizes *sizes, rad_error *err)
-{
-    return size_kv_pool_in(env, p, model, available_before, memory_available(), fraction, sizes,
-                           err);
-}
-
-rad_status size_kv_pool_in(const rad_env *env, const engine_params *p, const runner_info *model,
-                           uint64_t available_before, uint64_t available_now, double fraction,
-                           kv_sizes *sizes, rad_error *err)
+                        uint64_t available_before, uint64_t available_now, double fraction,
+                        kv_sizes *sizes, rad_error *err)
 {
     token_cost cost = cost_of_token(p, model);
     rad_status status = check_fractions(p, err);
@@ -445,9 +442,8 @@ static uint64_t host_tier_bytes(const engine_params *p, const runner_info *model
                                 const kv_sizes *sizes)
 {
     const token_cost cost = cost_of_token(p, model);
-    const double ratio = p->hicache_ratio > 0 ? p->hicache_ratio : ENGINE_HICACHE_RATIO;
     if (p->hicache_size > 0) return (uint64_t)(p->hicache_size * 1e9);
-    return (uint64_t)(ratio *
+    return (uint64_t)(host_ratio(p) *
                       (double)(sizes->tokens * cost.full + sizes->window_tokens * cost.window +
                                sizes->states * cost.state));
 }
