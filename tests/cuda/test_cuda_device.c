@@ -8,43 +8,10 @@
 
 #include "device/cuda_driver.h"
 #include "device/device_cuda_impl.h"
-#include "fake_libcuda.h"
+#include "fake_rig.h"
 #include "mem/host_kv_pool.h"
 
-#include <dlfcn.h>
 #include <limits.h>
-
-/* ---- the driver's own controls ---- */
-
-typedef struct fake {
-#define MEMBER(type, name, parameters) type(*name) parameters;
-    FAKE_CUDA_FUNCTIONS(MEMBER)
-#undef MEMBER
-    long calls_then; /* when live_once had copied all */
-} fake;
-
-static fake *the_fake(void)
-{
-    static fake f;
-    if (f.fake_cuda_reset) return &f;
-    void *library = dlopen(RADISH_LIBCUDA_EMULATED, RTLD_NOW | RTLD_LOCAL), *function;
-    CHECKF(library, "%s\n", dlerror());
-#define FIND(type, name, parameters)                                                               \
-    function = dlsym(library, #name);                                                              \
-    CHECK(function);                                                                               \
-    memcpy(&f.name, &function, sizeof function);
-    FAKE_CUDA_FUNCTIONS(FIND)
-#undef FIND
-    return &f;
-}
-
-static void nothing_is_left(void)
-{
-    size_t device_bytes, pinned_bytes, objects;
-    the_fake()->fake_cuda_live(&device_bytes, &pinned_bytes, &objects);
-    CHECKF(!device_bytes && !pinned_bytes && !objects, "%zu on the GPU, %zu pinned, %zu objects\n",
-           device_bytes, pinned_bytes, objects);
-}
 
 static rad_status try_device(const rad_env *env, const char *library, uint32_t ordinal,
                              rad_device **out, rad_error *err)
@@ -84,7 +51,7 @@ TEST(where_there_is_no_gpu_the_words_say_why)
     refused("/nonexistent/libcuda.so.1", 0, RAD_E_UNSUPPORTED,
             "no NVIDIA driver on this machine: /nonexistent/libcuda.so.1: cannot open");
     refused("libc.so.6", 0, RAD_E_UNSUPPORTED, "has no cuInit");
-    fake *f = the_fake();
+    const fake_driver *f = the_fake();
     f->fake_cuda_reset();
     f->fake_cuda_machine(12040, 90, 0, CUDA_NO_DEVICE);
     refused(RADISH_LIBCUDA_EMULATED, 0, RAD_E_UNSUPPORTED, "finds no GPU");
@@ -549,6 +516,8 @@ static void count_log(void *user, rad_log_level level, const char *message)
     logged++;
 }
 
+static long calls_then; /* when live_once had copied all */
+
 /* A life of a device with each kind of copy; false: something said that it failed. What did not is
  * right. */
 static bool live_once(rad_device *d)
@@ -584,7 +553,7 @@ static bool live_once(rad_device *d)
     status = rad_device_cuda_get_info(d, &info, &err);
     CHECK(!status || *err.text);
     well = well && !status;
-    the_fake()->calls_then = the_fake()->fake_cuda_calls();
+    calls_then = the_fake()->fake_cuda_calls();
     the_fake()->fake_cuda_fail_at(-1, 0); /* what is not freed is lost */
     d->ops->free(d, gpu, N * ROW);
     d->ops->free_pinned(d, pinned, N * ROW);
@@ -594,7 +563,7 @@ static bool live_once(rad_device *d)
 /* Each call of the driver fails once, with what memory or the hardware would say. */
 TEST(whatever_the_driver_refuses_is_said_and_nothing_is_lost)
 {
-    fake *f = the_fake();
+    const fake_driver *f = the_fake();
     rad_env env = {.struct_size = sizeof env, .log = count_log};
     for (int why = 0; why < 2; why++) {
         bool failed = true;
@@ -603,7 +572,7 @@ TEST(whatever_the_driver_refuses_is_said_and_nothing_is_lost)
             rad_error err = {0};
             rad_device *d = NULL;
             f->fake_cuda_reset();
-            f->calls_then = LONG_MAX;
+            calls_then = LONG_MAX;
             f->fake_cuda_fail_at(n, why ? CUDA_OUT_OF_MEMORY : CUDA_LAUNCH_FAILED);
             logged = 0;
             rad_status status = try_device(&env, RADISH_LIBCUDA_EMULATED, 0, &d, &err);
@@ -611,7 +580,7 @@ TEST(whatever_the_driver_refuses_is_said_and_nothing_is_lost)
             CHECKF(!status || status == RAD_E_IO || status == RAD_E_NOMEM, "%s\n", err.text);
             CHECK(!status || strstr(err.text, "cuda: "));
             failed = !d || !live_once(d);
-            CHECKF(failed == (f->calls_then > n), "call %ld failed and nobody said so\n", n);
+            CHECKF(failed == (calls_then > n), "call %ld failed and nobody said so\n", n);
             CHECK(logged <= 1);
             if (d) CHECK(live_once(d)); /* it goes on */
             end_device(d);

@@ -1,22 +1,14 @@
 /* The fake driver holds its callers to what a GPU's driver leaves open: fake_libcuda.h. */
-#include "../test.h"
 #include "device/cuda_driver.h"
-#include "fake_libcuda.h"
+#include "fake_rig.h"
 #include "toy_kernels.h"
 
-#include <dlfcn.h>
 #include <sys/wait.h>
 
 static const char ptx[] = ".version 7.4\n.target sm_80\n.address_size 64\n"
                           ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_sum(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_talk(\n.param .b8 p[24])\n{\nret;\n}\n";
-
-static struct {
-#define MEMBER(type, name, parameters) type(*name) parameters;
-    FAKE_CUDA_FUNCTIONS(MEMBER)
-#undef MEMBER
-} fake;
 
 typedef struct gpu {
     cuda_driver cu;
@@ -35,12 +27,7 @@ enum { COUNT = 1024, BYTES = COUNT * 4 };
 static void open_driver(cuda_driver *cu)
 {
     CHECK_OK(cuda_driver_open(RADISH_LIBCUDA_EMULATED, cu, NULL));
-#define LOOK_UP(type, name, parameters)                                                            \
-    *(void **)&fake.name = dlsym(cu->library, #name);                                              \
-    CHECK(fake.name);
-    FAKE_CUDA_FUNCTIONS(LOOK_UP)
-#undef LOOK_UP
-    fake.fake_cuda_reset();
+    the_fake()->fake_cuda_reset();
     DO(cu->init(0));
 }
 
@@ -71,9 +58,7 @@ static void close_gpu(gpu *g)
     DO(g->cu.module_unload(g->module));
     cuda_gpu_leave(&g->gpu);
     cuda_gpu_close(&g->gpu);
-    size_t device, pinned, objects;
-    fake.fake_cuda_live(&device, &pinned, &objects);
-    CHECK(!device && !pinned && !objects);
+    nothing_is_left();
     cuda_driver_close(&g->cu);
 }
 
@@ -102,10 +87,10 @@ TEST(work_is_done_when_somebody_waits_and_pinned_memory_is_read_then)
         g.pinned[i] = (uint32_t)i;
     DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
     CHECK_OK(launch(&g, g.reverse, WHOLE, g.stream));
-    CHECK(first_of(&g, g.to) == 0xa5a5a5a5 && fake.fake_cuda_launches() == 0);
+    CHECK(first_of(&g, g.to) == 0xa5a5a5a5 && the_fake()->fake_cuda_launches() == 0);
     g.pinned[255] = 77; /* too early: it was not waited for */
     DO(g.cu.stream_synchronize(g.stream));
-    CHECK(first_of(&g, g.to) == 77 && fake.fake_cuda_launches() == 1);
+    CHECK(first_of(&g, g.to) == 77 && the_fake()->fake_cuda_launches() == 1);
 
     uint32_t plain = 5; /* not pinned: read at the call */
     DO(g.cu.copy_to_device(g.from, &plain, 4, g.stream));
@@ -236,7 +221,7 @@ TEST(what_a_kernel_reads_or_writes_before_wait_previous_shows)
         if (variant == NO_BARRIER) continue;
         gpu g;
         open_gpu(&g);
-        fake.fake_cuda_early(1);
+        the_fake()->fake_cuda_early(1);
         for (uint32_t i = 0; i < COUNT; i++)
             g.pinned[i] = i;
         DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
@@ -269,7 +254,7 @@ TEST(blocks_see_of_each_other_what_stands_before_a_fence)
     for (uint32_t variant = WHOLE; variant <= NO_FENCE; variant += NO_FENCE) {
         gpu g;
         open_gpu(&g);
-        fake.fake_cuda_fences(1);
+        the_fake()->fake_cuda_fences(1);
         for (uint32_t i = 0; i < COUNT; i++)
             g.pinned[i] = i;
         DO(g.cu.copy_to_device(g.from, g.pinned, BYTES, g.stream));
@@ -301,15 +286,15 @@ TEST(a_chip_takes_ptx_that_it_can_and_functions_that_are_in_it)
     CHECK(cuda_function_get(&g.cu, module, "toy_tal", sizeof(toy_args), 0, &function, NULL));
     CHECK(cuda_function_get(&g.cu, module, "toy_talk", 8, 0, &function, &err));
     CHECK(strstr(err.text, "takes 24 bytes, and the program has 8 for it"));
-    fake.fake_cuda_machine(12040, 80, 1, 0);
+    the_fake()->fake_cuda_machine(12040, 80, 1, 0);
     CHECK(cuda_module_load(&g.cu, "hopper", hopper, &module, &err));
     CHECK(strstr(err.text, "SM version of PTX is sm_90, of the GPU sm_80"));
-    fake.fake_cuda_machine(11040, 90, 1, 0);
+    the_fake()->fake_cuda_machine(11040, 90, 1, 0);
     CHECK(cuda_module_load(&g.cu, "hopper", hopper, &module, &err));
     CHECK(strstr(err.text, "unsupported .version 8.0"));
     CHECK(cuda_function_get(&g.cu, g.module, "toy_talk", sizeof(toy_args), 228 << 10, &function,
                             NULL));
-    fake.fake_cuda_reset();
+    the_fake()->fake_cuda_reset();
     cuda_driver_close(&g.cu);
 }
 
@@ -319,7 +304,7 @@ TEST(memory_has_an_end_and_any_call_can_fail)
     open_gpu(&g);
     size_t left, total;
     cuda_ptr memory, more;
-    fake.fake_cuda_memory(1 << 20);
+    the_fake()->fake_cuda_memory(1 << 20);
     DO(g.cu.mem_info(&left, &total));
     CHECK(total == 1 << 20 && left == total - 2 * BYTES);
     CHECK(g.cu.mem_alloc(&memory, left + 1) == CUDA_OUT_OF_MEMORY);
@@ -329,12 +314,12 @@ TEST(memory_has_an_end_and_any_call_can_fail)
     CHECK(g.cu.mem_free(memory) == CUDA_INVALID_VALUE);
     CHECK(g.cu.copy_on_device(g.from, g.to, BYTES + 1, g.stream) == CUDA_INVALID_VALUE);
 
-    long calls = fake.fake_cuda_calls();
-    fake.fake_cuda_fail_at(calls + 1, CUDA_OUT_OF_MEMORY);
+    long calls = the_fake()->fake_cuda_calls();
+    the_fake()->fake_cuda_fail_at(calls + 1, CUDA_OUT_OF_MEMORY);
     DO(g.cu.mem_info(&left, &total));
     CHECK(g.cu.mem_info(&left, &total) == CUDA_OUT_OF_MEMORY);
     DO(g.cu.mem_info(&left, &total));
-    CHECK(fake.fake_cuda_calls() == calls + 3);
+    CHECK(the_fake()->fake_cuda_calls() == calls + 3);
     close_gpu(&g);
 }
 
