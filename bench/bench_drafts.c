@@ -83,8 +83,7 @@ static void start(runner *model, bool drafts, server *v)
                                 .chunked_prefill_size = 2048,
                                 .context_length = PROMPT + num_new,
                                 .max_draft_tokens = drafts ? DRAFTS : 0,
-                                .draft_tree = drafts,
-                                .draft_ngrams = drafts,
+                                .draft_sources = draft_bit(DRAFT_TREE) | draft_bit(DRAFT_NGRAM),
                                 .on_output = on_output,
                                 .user = v};
     v->answers = calloc(MOST_REQS, sizeof *v->answers);

@@ -428,7 +428,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
     /* None; so little that prompts crawl; about a step of witness_forward; the server's default. */
     static const uint64_t max_itl_ns[] = {0, 1, 300000, 500000000};
     gear_retract_every(7 + below(10));
-    const draft_source guesses = {.propose = witness_guess};
+    const draft_guesser guesses = {.propose = witness_guess};
     return (scheduler_params){.runner = w.model,
                               .page_size = page_size,
                               .max_total_tokens = max_total_tokens,
@@ -444,9 +444,8 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .state_interval = 1 + below(100),
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
-                              .draft_ngrams = w.drafts && below(2),
-                              .draft_tree = w.drafts && below(2),
-                              .draft_source = w.drafts ? guesses : (draft_source){0},
+                              .draft_sources = w.drafts ? below(1u << DRAFT_KINDS) : 0,
+                              .draft_given = w.drafts ? guesses : (draft_guesser){0},
                               .on_output = on_output,
                               .user = &w};
 }

@@ -156,8 +156,8 @@ static uint64_t run_script(uint32_t num_reqs, uint32_t num_new, double row, uint
     params.is_end_token = rig_is_end_token;
     params.user = &g;
     params.max_draft_tokens = 8;
-    params.draft_ngrams = ngrams;
-    if (!ngrams) params.draft_source.propose = oracle;
+    params.draft_sources = ngrams ? draft_bit(DRAFT_NGRAM) : 0;
+    if (!ngrams) params.draft_given.propose = oracle;
     CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
     for (uint32_t i = 0; i < num_reqs; i++) {
         rig_prompt(ids, IDS, i);
@@ -306,7 +306,7 @@ TEST(a_repeated_prompt_goes_the_way_that_it_went_before)
         rad_token ids[IDS];
         scheduler_params params = rig_params(8192, page_size, 64);
         params.max_draft_tokens = 15;
-        params.draft_tree = true;
+        params.draft_sources = draft_bit(DRAFT_TREE);
         rig_start(&g, params);
         g.s->drafts.at_any_price = true;
         rig_prompt(ids, IDS, 1);

@@ -123,10 +123,9 @@ static void draw_drafts(scheduler_params *params, uint64_t *rng)
     static const uint32_t most[] = {1, 3, 8, DRAFT_MOST};
     if (below(rng, 3) == 0) return;
     params->max_draft_tokens = most[below(rng, RAD_COUNT(most))];
-    params->draft_ngrams = below(rng, 2);
-    params->draft_tree = below(rng, 2);
+    params->draft_sources = below(rng, 1u << DRAFT_KINDS);
     guess.wrong = below(rng, 4) ? 2 + below(rng, 12) : 0;
-    if (below(rng, 4)) params->draft_source.propose = guess_tokens;
+    if (below(rng, 4)) params->draft_given.propose = guess_tokens;
 }
 
 static uint64_t run_shared(job *jobs, uint32_t n, scheduler_params params, uint64_t *rng)

@@ -25,19 +25,11 @@ enum { DETOK_RING = 4096 };
 
 /* ---- create ---- */
 
-/* Of speculative_algorithm: 1 tree, 2 ngram; -1: it is none of its names. */
-static int guessers(const engine_params *p)
-{
-    static const char *const names[] = {"none", "tree", "ngram", "tree,ngram"};
-    for (int i = 0; p->speculative_algorithm && i < (int)RAD_COUNT(names); i++)
-        if (strcasecmp(p->speculative_algorithm, names[i]) == 0) return i;
-    return p->speculative_algorithm ? -1 : 0;
-}
-
 rad_status check_scheduling(const engine_params *p, rad_error *err)
 {
     schedule_policy policy = SCHEDULE_LPM;
     rad_status status = RAD_OK;
+    uint32_t sources;
     if (p->schedule_policy) status = schedule_policy_parse(p->schedule_policy, &policy, err);
     if (status != RAD_OK) return status;
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
@@ -48,10 +40,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->pooling && strcmp(p->pooling, "auto") != 0 && strcmp(p->pooling, "last") != 0 &&
         strcmp(p->pooling, "mean") != 0)
         return rad_fail(err, RAD_E_INVAL, "pooling is auto, last or mean, not '%.60s'", p->pooling);
-    if (guessers(p) < 0)
-        return rad_fail(err, RAD_E_INVAL,
-                        "speculative_algorithm is none, tree, ngram or tree,ngram, not '%.60s'",
-                        p->speculative_algorithm);
+    if (p->speculative_algorithm)
+        status = draft_sources_parse(p->speculative_algorithm, &sources, err);
+    if (status != RAD_OK) return status;
     if (p->speculative_num_draft_tokens > DRAFT_MOST)
         return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
                         DRAFT_MOST, p->speculative_num_draft_tokens);
@@ -143,7 +134,10 @@ static rad_status create_scheduler(engine *e, rad_error *err)
     const engine_params *p = &e->params;
     const runner_info *model = &e->runner->info;
     schedule_policy policy = SCHEDULE_LPM;
+    uint32_t sources = 0;
     if (p->schedule_policy) (void)schedule_policy_parse(p->schedule_policy, &policy, NULL);
+    if (p->speculative_algorithm)
+        (void)draft_sources_parse(p->speculative_algorithm, &sources, NULL);
     if (model->state_bytes) {
         e->turn_token = turn_token(e);
         if (!e->params.mamba_track_interval)
@@ -172,8 +166,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .max_draft_tokens = p->speculative_num_draft_tokens,
-        .draft_tree = guessers(p) & 1,
-        .draft_ngrams = guessers(p) & 2,
+        .draft_sources = sources,
         .verify_rate = p->verify_rate,
         .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
         .max_sessions = p->max_sessions,

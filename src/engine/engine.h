@@ -120,9 +120,8 @@ typedef struct engine_params {
         *pooling; /* of embeddings: "last", "mean"; NULL or "auto": as the model says, or last */
 
     const char *speculative_algorithm;     /* who guesses tokens beside the grammars of constrained
-                                            * requests (sched/draft.h): "tree", what others in the
-                                            * request's namespace went on with; "ngram", its own text;
-                                            * "tree,ngram", both; "none", NULL: nobody */
+                                            * requests: names of sources (sched/draft_source.h) with
+                                            * commas between them, "tree,ngram"; "none", NULL: nobody */
     uint32_t speculative_num_draft_tokens; /* of a request at one time; 0: nothing is guessed */
 
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose

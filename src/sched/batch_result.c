@@ -41,7 +41,7 @@ typedef struct step_saves {
 /* False: it holds nothing, or something went wrong. */
 static bool give_back_kv(scheduler *s, req *r, bool is_insert)
 {
-    draft_release(&s->drafts, r);
+    draft_release(s, r);
     if (!r->kv.row) return false;
     rad_error err;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);

@@ -18,25 +18,19 @@ enum {
     FIRST_PLAIN = 4, /* steps without, before it */
     PLAIN_EVERY = 32,
     MEAN_OF = 8,
-    TRY_AGAIN = 256, /* steps */
-    LONG_MATCH = 8   /* tokens */
+    TRY_AGAIN = 256 /* steps */
 };
 static const float KEEP = 0.9f, KEEP_OF_ALL = 0.998f, AGE = 0.98f;
-/* Before anything is known. */
-static const float PRIOR[DRAFT_TRUSTS] = {0.9f, 0.6f, 0.6f, 0.4f, 0.75f};
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
+static const float SURE = 0.95f;  /* who is as good is believed without asking others */
 static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
 
-const char *draft_kind_name(draft_kind kind)
+void draft_release(scheduler *s, req *r)
 {
-    static const char *const names[DRAFT_KINDS] = {"forced", "given", "tree", "ngram"};
-    return names[kind];
-}
-
-void draft_release(drafter *d, req *r)
-{
-    if (r->draft.ngrams) ngram_put_back(&d->ngrams, r->draft.ngrams);
-    r->draft.ngrams = NULL;
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
+        const draft_source *source = draft_source_of(kind);
+        if (source && source->release) source->release(s, r);
+    }
     r->draft.count = 0;
 }
 
@@ -70,12 +64,12 @@ void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns)
 
 /* ---- trust ---- */
 
-static float chance(const drafter *d, const req *r)
+/* Each token of a guess of this grade is right, if those before it were, with this chance. */
+static float chance(const drafter *d, const req *r, draft_kind kind, uint32_t grade)
 {
-    const uint32_t i = r->draft.trust;
-    const draft_trust *all = &d->trust[i], *own = &r->draft.own[i];
-    float others = (all->right + PRIOR_WEIGHT * PRIOR[i]) /
-                   (all->right + all->wrong + PRIOR_WEIGHT);
+    const draft_trust *all = &d->trust[kind][grade], *own = &r->draft.own[kind][grade];
+    const float others = (all->right + PRIOR_WEIGHT * draft_source_of(kind)->prior) /
+                         (all->right + all->wrong + PRIOR_WEIGHT);
     return (own->right + OTHERS_WEIGHT * others) / (own->right + own->wrong + OTHERS_WEIGHT);
 }
 
@@ -93,7 +87,8 @@ static void add(draft_trust *t, uint32_t proposed, uint32_t accepted)
 
 void draft_learn(drafter *d, req *r, uint32_t proposed, uint32_t accepted)
 {
-    draft_trust *all = &d->trust[r->draft.trust], *own = &r->draft.own[r->draft.trust];
+    draft_trust *all = &d->trust[r->draft.kind][r->draft.grade];
+    draft_trust *own = &r->draft.own[r->draft.kind][r->draft.grade];
     age(all, KEEP_OF_ALL);
     age(own, KEEP);
     add(all, proposed, accepted);
@@ -102,55 +97,19 @@ void draft_learn(drafter *d, req *r, uint32_t proposed, uint32_t accepted)
 
 /* ---- proposals ---- */
 
-static uint32_t propose_forced(scheduler *s, req *r, rad_token *out, uint32_t room)
-{
-    (void)s;
-    if (!r->rule || !r->rule->ops->forced) return 0;
-    return r->rule->ops->forced(r->rule, out, room);
-}
+/* What a source says of a request, as far as it can be; best: how many tokens it is likely to
+ * bring. */
+typedef struct draft_offer {
+    uint32_t count, kind, grade;
+    float right, brings;
+} draft_offer;
 
-static uint32_t propose_given(scheduler *s, req *r, rad_token *out, uint32_t room)
+static float brings(float right, uint32_t count)
 {
-    const draft_source *given = &s->drafts.given;
-    return given->propose ? given->propose(given->user, r, out, room) : 0;
-}
-
-/* Behind what the request holds of the tree only its own tokens are compared. */
-static uint32_t propose_tree(scheduler *s, req *r, rad_token *out, uint32_t room)
-{
-    const rad_key key = req_key(r, req_num_fill(r));
-    const rad_req_kv *kv = &r->kv;
-    const uint32_t known = kv->lock.held ? kv->protected_len : 0;
-    uint32_t count = 0;
-    if (!s->drafts.tree) return 0;
-    (void)rad_cache_continuation(s->pools.inner_cache, &key, known ? kv->lock.node : (rad_ref){0},
-                                 known, out, room, &count);
-    return count;
-}
-
-static uint32_t propose_ngram(scheduler *s, req *r, rad_token *out, uint32_t room)
-{
-    drafter *d = &s->drafts;
-    uint32_t match;
-    if (!d->ngram) return 0;
-    if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, &s->env);
-    if (!r->draft.ngrams) return 0;
-    uint32_t n = ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match);
-    if (match >= LONG_MATCH) r->draft.trust = DRAFT_NGRAM_LONG;
-    return n;
-}
-
-/* The table of sources; the first that has something is taken. */
-static uint32_t propose(scheduler *s, req *r, rad_token *out, uint32_t room)
-{
-    static uint32_t (*const sources[DRAFT_KINDS])(scheduler *, req *, rad_token *, uint32_t) = {
-        propose_forced, propose_given, propose_tree, propose_ngram};
-    for (uint32_t kind = 0; kind < DRAFT_KINDS; kind++) {
-        r->draft.kind = r->draft.trust = kind;
-        uint32_t n = sources[kind](s, r, out, room);
-        if (n) return RAD_MIN(n, room);
-    }
-    return 0;
+    float likely = 1, sum = 0;
+    for (uint32_t k = 0; k < count; k++)
+        sum += likely *= right;
+    return sum;
 }
 
 static bool ends_answer(const scheduler *s, const req *r, rad_token token)
@@ -178,6 +137,34 @@ static uint32_t possible(const scheduler *s, req *r, const rad_token *drafts, ui
     }
     if (accepted) rule->ops->roll_back(rule, accepted);
     return n;
+}
+
+/* Asks one source, and leaves the better one of its guess and `best` behind r's fill_ids. */
+static void ask(scheduler *s, req *r, draft_kind kind, uint32_t room, draft_offer *best)
+{
+    const draft_source *source = draft_source_of(kind);
+    rad_token ids[DRAFT_MOST];
+    draft_offer offer = {.kind = kind};
+    offer.count = source->propose(s, r, ids, room, &offer.grade);
+    offer.count = possible(s, r, ids, RAD_MIN(offer.count, room));
+    if (!offer.count) return;
+    offer.right = chance(&s->drafts, r, kind, offer.grade);
+    offer.brings = brings(offer.right, offer.count);
+    if (offer.brings <= best->brings) return;
+    *best = offer;
+    memcpy(r->fill_ids + req_num_fill(r), ids, offer.count * sizeof *ids);
+}
+
+/* The table's sources; room: in fill_ids, too. */
+static draft_offer best_offer(scheduler *s, req *r, uint32_t room)
+{
+    draft_offer best = {0};
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
+        if (!(s->drafts.sources & draft_bit(kind))) continue;
+        ask(s, r, kind, room, &best);
+        if (best.right > SURE && best.count == room) break;
+    }
+    return best;
 }
 
 /* ---- how many ---- */
@@ -231,22 +218,22 @@ static void take(const scheduler *s, draft_room *left, const req *r, uint32_t co
     left->rows -= count;
 }
 
-/* How many of `count` possible drafts pay. */
-static uint32_t worth(scheduler *s, draft_room *left, req *r, uint32_t count)
+/* How many of the offered drafts pay. */
+static uint32_t worth(scheduler *s, draft_room *left, req *r, const draft_offer *offer)
 {
     drafter *d = &s->drafts;
-    const double price = left->price, right = chance(d, r);
+    const double price = left->price, right = offer->right;
     double likely = right;
     uint32_t n = 0;
-    if (d->at_any_price) return count;
-    for (; n < count && likely * left->ns > MARGIN * price * left->tokens; n++) {
+    if (d->at_any_price) return offer->count;
+    for (; n < offer->count && likely * left->ns > MARGIN * price * left->tokens; n++) {
         left->ns += price;
         left->tokens += likely;
         likely *= right;
     }
-    if (n || !count) return n;
-    age(&r->draft.own[r->draft.trust], AGE);
-    age(&d->trust[r->draft.trust], 1 - (1 - AGE) / 8);
+    if (n || !offer->count) return n;
+    age(&r->draft.own[offer->kind][offer->grade], AGE);
+    age(&d->trust[offer->kind][offer->grade], 1 - (1 - AGE) / 8);
     return 0;
 }
 
@@ -256,14 +243,15 @@ static void plan(scheduler *s, draft_room *left, req *r)
     uint32_t most = RAD_MIN(d->most, left->rows);
     most = RAD_MIN(most, r->max_new_tokens - r->num_output - 1); /* each brings one, and one more */
     if (!most || req_reserve(r, most + 1) != RAD_OK) return;
-    rad_token *drafts = r->fill_ids + req_num_fill(r);
-    uint32_t n = propose(s, r, drafts, most);
-    n = worth(s, left, r, possible(s, r, drafts, n));
+    const draft_offer offer = best_offer(s, r, most);
+    uint32_t n = worth(s, left, r, &offer);
     while (n && !fits(s, left, r, n))
         n--;
     if (!n) return;
     take(s, left, r, n);
     r->draft.count = n;
+    r->draft.kind = offer.kind;
+    r->draft.grade = offer.grade;
 }
 
 void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)

@@ -14,14 +14,14 @@
  * and no token, logprob or bit depends on who drafts how much (promise P1). draft_verify.c keeps
  * and gives back.
  *
- * Who guesses is a table (draft_kind): the first of its sources that has something is asked. How
- * many follows from what rows cost and how often the source was right (plan, draft.c), so that
- * guessing makes nothing slower that can be known. */
+ * Who guesses is a table (draft_source.h); whoever was right most often is believed. How many
+ * follows from what rows cost and how often that source was right (plan, draft.c), so that guessing
+ * makes nothing slower that can be known. */
 #ifndef SCHED_DRAFT_H
 #define SCHED_DRAFT_H
 
 #include "sched/draft_ngram.h"
-#include "sched/scheduler_stats.h"
+#include "sched/draft_source.h"
 #include "sched/token_rule.h"
 
 enum {
@@ -30,30 +30,27 @@ enum {
     DRAFT_FULL = 32               /* as many requests decode as fill a step: none is drafted for */
 };
 
-struct req;
-
-/* Up to `room` tokens that r's fill_ids may go on with; 0: it knows none. */
-typedef struct draft_source {
+/* DRAFT_GIVEN. Up to `room` tokens that r's fill_ids may go on with; 0: it knows none. */
+typedef struct draft_guesser {
     uint32_t (*propose)(void *user, const struct req *r, rad_token *out, uint32_t room);
     void *user;
-} draft_source;
+} draft_guesser;
 
-/* How often a source was right: tokens that were kept, and that were not though all before them
+/* How often a source was right: tokens that were said, and that were not though all before them
  * were; older ones count less. */
 typedef struct draft_trust {
     float right, wrong;
 } draft_trust;
 
-/* Kinds of proposals that are trusted apart: a long repetition goes on more often than a short. */
-enum { DRAFT_NGRAM_LONG = DRAFT_KINDS, DRAFT_TRUSTS };
-
 /* A request's part; zeroed at first. */
 typedef struct req_draft {
     uint32_t count; /* tokens behind its fill_ids that are rows of this step; 0 between steps */
     uint32_t kind;  /* draft_kind of them */
-    uint32_t trust; /* which trust they are of */
+    uint32_t grade;
     uint32_t reserved;
-    draft_trust own[DRAFT_TRUSTS];
+    uint32_t proposed[DRAFT_KINDS]; /* as in draft_stats, of this request */
+    uint32_t accepted[DRAFT_KINDS];
+    draft_trust own[DRAFT_KINDS][DRAFT_GRADES];
     ngram_index *ngrams; /* NULL: none yet */
 } req_draft;
 
@@ -74,14 +71,12 @@ typedef struct drafter {
     uint32_t idle_steps;   /* steps since any were planned */
     uint32_t steps;        /* that could have had some */
     draft_price prices[DRAFT_PRICES];
-    bool tree, ngram;  /* DRAFT_TREE and DRAFT_NGRAM are on */
+    uint32_t sources;  /* draft_bit of those that are on */
     bool at_any_price; /* as many as there are, whatever they cost (tests) */
-    draft_source given;
-    draft_trust trust[DRAFT_TRUSTS]; /* of all requests */
+    draft_guesser given;
+    draft_trust trust[DRAFT_KINDS][DRAFT_GRADES]; /* of all requests */
     ngram_pool ngrams;
 } drafter;
-
-const char *draft_kind_name(draft_kind kind); /* "forced", "given", ... */
 
 /* Rows of drafts that a step has at most, with so many tokens for one request. */
 static inline uint32_t draft_max_rows(uint32_t most)
@@ -90,12 +85,12 @@ static inline uint32_t draft_max_rows(uint32_t most)
 }
 
 /* The request has ended, or waits again. */
-void draft_release(drafter *d, struct req *r);
+void draft_release(struct scheduler *s, struct req *r);
 
 /* A step without prompts, of so many decoding requests and rows of drafts, took `ns`. */
 void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns);
 
-/* Of `proposed` tokens of r the first `accepted` were right. */
+/* Of `proposed` tokens of r's draft the first `accepted` were right. */
 void draft_learn(drafter *d, struct req *r, uint32_t proposed, uint32_t accepted);
 
 #endif

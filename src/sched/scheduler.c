@@ -478,9 +478,12 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     step_cost_init(&s->cost);
     s->drafts = (drafter){.most = params->max_draft_tokens,
                           .rows = draft_max_rows(params->max_draft_tokens),
-                          .tree = params->draft_tree && params->cache_kind != RAD_CACHE_CHUNK,
-                          .ngram = params->draft_ngrams,
-                          .given = params->draft_source};
+                          .sources = params->draft_sources | draft_bit(DRAFT_FORCED),
+                          .given = params->draft_given};
+    if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
+    if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
+        if (!draft_source_of(kind)) s->drafts.sources &= ~draft_bit(kind);
     s->check.last_ns = s->check.quiet_ns = full.now_ns(full.user);
     verify_init(&s->verify, &s->env, params->verify_rate, params->random_seed);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);

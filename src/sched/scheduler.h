@@ -65,9 +65,9 @@ typedef struct scheduler_params {
     uint64_t max_itl_ns; /* a step that decodes takes no more prompts than keep it below this, as
                           * far as can be told (step_cost.h); 0 = no limit */
     uint32_t max_draft_tokens;   /* of a request in a step (draft.h); 0: nothing is drafted */
-    bool draft_tree;             /* from what others in its namespace went on with */
-    bool draft_ngrams;           /* from the request's own text */
-    draft_source draft_source;   /* and from here; propose NULL: there is none */
+    uint32_t draft_sources;      /* draft_bit of those that are asked (draft_source.h) beside
+                                  * forced ones */
+    draft_guesser draft_given;   /* and this one; propose NULL: there is none */
     double verify_rate;          /* share of the requests that are computed again, see verify.h */
     uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */
     bool disable_partial_reuse;  /* of a page that begins alike, nothing is used */

@@ -11,6 +11,7 @@
  *         state_memory.c         states of recurrent layers, and where to keep them
  *         batch_groups.c         which requests read the same slots
  *     draft.c                tokens that are computed before they are known to be right
+ *         draft_source.c         who guesses: a table
  *         draft_ngram.c          guessed from the request's own text
  *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next

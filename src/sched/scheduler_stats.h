@@ -27,18 +27,23 @@ typedef struct self_check_stats {
     uint64_t age_ns;         /* since the last round's end; before it, since create */
 } self_check_stats;
 
-/* draft.h: who guesses the tokens that a request will say, in the order in which they are asked. */
+/* draft_source.h: who guesses the tokens that a request will say. */
 typedef enum draft_kind {
-    DRAFT_FORCED, /* text that its rule forces, as it is usually tokenised */
-    DRAFT_GIVEN,  /* scheduler_params.draft_source */
-    DRAFT_TREE,   /* what others that began alike went on with, in the same namespace */
-    DRAFT_NGRAM,  /* what stood behind the same tokens in the request's own text */
+    DRAFT_FORCED,     /* text that its rule forces, as it is usually tokenised */
+    DRAFT_GIVEN,      /* scheduler_params.draft_given */
+    DRAFT_PREDICTION, /* what its client said will come */
+    DRAFT_TREE,       /* what others that began alike went on with, in the same namespace */
+    DRAFT_NGRAM,      /* what stood behind the same tokens in the request's own text */
+    DRAFT_RECENT,     /* and in recent answers of its namespace */
+    DRAFT_MODEL,      /* what a small model says */
+    DRAFT_NEXTN,      /* what heads of the model itself say */
     DRAFT_KINDS
 } draft_kind;
 
 typedef struct draft_stats {
     uint64_t proposed[DRAFT_KINDS]; /* tokens that were computed before they were said */
     uint64_t accepted[DRAFT_KINDS]; /* of these, such as were said then */
+    uint64_t prepare_ns;            /* that sources took to compute guesses (draft_source.h) */
     uint64_t req_steps;             /* of decoding requests, a token each and what was accepted */
 } draft_stats;
 
