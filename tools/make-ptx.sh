@@ -9,6 +9,10 @@
 # another release makes other text. It knows neither sm_90a nor PTX 8.0: their instructions stand in
 # inline assembly, which it does not look into, so the second form is told what it is afterwards.
 #
+# tools/ptx.sums, made with them, has a line for each form: a digest of the source as the preprocessor
+# leaves it, with compiler and options, and one of the PTX that it was made into. Where both fit it is
+# not compiled again, which takes a second; RADISH_TEST_LONG=1 compiles all of them.
+#
 # `check` changes nothing and says which files differ from what the sources make; 77: there is no
 # clang-14. PTXAS=/usr/local/cuda/bin/ptxas: each form is assembled, too, with words on registers;
 # a kernel that spills or needs a stack is an error.
@@ -24,33 +28,41 @@ version=$("$clang" --version | head -1)
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 
-# compile SOURCE OUT ARCH FLAGS...
+sums=tools/ptx.sums
+all=${RADISH_TEST_LONG:-0}
+
+# sum FILE: its digest, "-" where there is none.
+sum() {
+    [ -e "$1" ] || { echo -; return; }
+    sha256sum <"$1" | cut -c1-64
+}
+
+# compile SOURCE OUT ARCH FLAGS... makes $made/all/OUT.
 compile() {
-    source=$1 out=$2 arch=$3
+    source=$1 form=$2 arch=$3
     shift 3
     set -- -x cuda --cuda-device-only --cuda-gpu-arch=sm_80 -nocudainc -nocudalib \
         -Xclang -target-feature -Xclang +ptx74 -Wno-unknown-cuda-version -Wall -Wno-unused-function \
         -ffp-contract=off -O3 -I. -Isrc -Isrc/device/kernels "$@" "$source"
-    # A second of compiling for each form: kept, by what the preprocessor leaves of the source.
     "$clang" -E -P "$@" -o "$made/text"
-    kept=build/ptx/$( (cat "$made/text"; echo "$version $*") | sha256sum | cut -c1-32)
-    if [ ! -e "$kept" ]; then
-        "$clang" -S "$@" -o "$made/text"
-        mkdir -p build/ptx
-        cp "$made/text" "$kept.$$" # another build may be at it
-        mv "$kept.$$" "$kept"
-    fi
-    touch "$kept"
-    cp "$kept" "$made/text"
-    grep -q '\.entry' "$made/text" || return 0
+    from=$( (cat "$made/text"; echo "$version $arch $*") | sha256sum | cut -c1-64)
+    out=$made/all/$form
     mkdir -p "$(dirname "$out")"
-    # What the compiler says of itself is no part of the program.
-    if [ "$arch" = sm_90a ]; then
-        sed '/^\/\//d; s/^\.version.*/.version 8.0/; s/^\.target.*/.target sm_90a/' "$made/text"
+    if [ "$all" = 0 ] && grep -qsx "$from $(sum "$form") $form" $sums; then
+        [ ! -e "$form" ] || cp "$form" "$out"
     else
-        sed '/^\/\//d' "$made/text"
-    fi | cat -s >"$out"
-    [ -z "${PTXAS:-}" ] || assemble "$out" "$arch"
+        "$clang" -S "$@" -o "$made/text"
+        # What the compiler says of itself is no part of the program.
+        if ! grep -q '\.entry' "$made/text"; then
+            rm -f "$out"
+        elif [ "$arch" = sm_90a ]; then
+            sed '/^\/\//d; s/^\.version.*/.version 8.0/; s/^\.target.*/.target sm_90a/' "$made/text" | cat -s >"$out"
+        else
+            sed '/^\/\//d' "$made/text" | cat -s >"$out"
+        fi
+    fi
+    echo "$from $(sum "$out") $form" >>"$made/sums"
+    [ -z "${PTXAS:-}" ] || [ ! -e "$out" ] || assemble "$out" "$arch"
 }
 
 assemble() {
@@ -65,16 +77,15 @@ assemble() {
 for source in src/*/kernels/*.cu bench/kernels/*.cu; do
     [ -e "$source" ] || continue
     name=$(basename "$source" .cu)
-    ptx=$made/all/$(dirname "$(dirname "$source")")/ptx
+    ptx=$(dirname "$(dirname "$source")")/ptx
     compile "$source" "$ptx/$name.sm80.ptx" sm_80
     compile "$source" "$ptx/$name.sm90.ptx" sm_90a -DHOPPER
 done
-mkdir -p "$made/all"
-[ ! -d build/ptx ] || find build/ptx -type f -mtime +7 -delete
 
 if [ "${1:-}" != check ]; then
     rm -f src/*/ptx/*.ptx bench/ptx/*.ptx
     cp -r "$made/all/." .
+    cp "$made/sums" $sums
     exit 0
 fi
 wrong=""
