@@ -94,6 +94,97 @@ TEST(an_index_knows_the_last_tokens_of_a_text_of_any_length)
     ngram_pool_fini(&pool, &env);
 }
 
+/* ---- what a client foretold ---- */
+
+/* A file as it was, and as it becomes: a token changed, some put in, some left out, and a part
+ * moved to the end. All but what stands right behind an edit is foretold, and nothing is counted
+ * twice. */
+TEST(a_prediction_is_found_again_behind_each_edit)
+{
+    enum { FILE_TOKENS = 600, MOVED = 40 };
+    const rad_env env = rad_env_or_default(NULL);
+    rad_token file[FILE_TOKENS], answer[2 * FILE_TOKENS], out[8];
+    uint64_t seed = test_told_seed();
+    uint32_t num = 0, changed = 0;
+    for (uint32_t i = 0; i < FILE_TOKENS; i++)
+        file[i] = (rad_token)(test_random(&seed) % 200);
+    for (uint32_t i = 0; i < FILE_TOKENS; i++) {
+        if (i >= 200 && i < 200 + MOVED) continue;
+        if (i % 100 == 50) {
+            answer[num++] = 1000; /* instead of this one */
+            changed++;
+            continue;
+        }
+        if (i % 100 == 75) i += 5, changed += 5; /* six are left out */
+        if (i % 100 == 25)
+            for (int k = 0; k < 7; k++)
+                answer[num++] = 2000 + k;
+        answer[num++] = file[i];
+    }
+    memcpy(answer + num, file + 200, MOVED * sizeof *file);
+    num += MOVED;
+
+    prediction *p;
+    CHECK_OK(prediction_create(&env, file, FILE_TOKENS, &p, NULL));
+    prediction_cursor c = {0};
+    uint32_t right = 0, wrong = 0, silent = 0, match;
+    for (uint32_t i = 0; i < num; i++) {
+        uint32_t count = prediction_propose(p, &c, answer, i, out, 8, &match);
+        CHECK(c.at <= FILE_TOKENS && (count || !match || c.at == FILE_TOKENS));
+        if (!count)
+            silent++;
+        else if (out[0] == answer[i])
+            right++;
+        else
+            wrong++;
+    }
+    /* 18 edits, of which 6 are 7 tokens long. */
+    CHECKF(right > num - 18 * 4 - 6 * 7 && wrong < 18 * 4, "%u right, %u wrong, %u silent of %u\n",
+           right, wrong, silent, num);
+    const uint32_t accepted = prediction_accepted(&env, p, answer, num);
+    CHECKF(accepted <= FILE_TOKENS - changed + 12 && accepted >= FILE_TOKENS - changed - 24,
+           "%u accepted, %u unchanged\n", accepted, FILE_TOKENS - changed);
+    CHECK(prediction_accepted(&env, p, answer, 0) == 0);
+    CHECK(prediction_accepted(&env, p, file, FILE_TOKENS) == FILE_TOKENS);
+    prediction_destroy(&env, p);
+}
+
+/* One token repeated, and texts of few kinds of tokens: proposals are of the prediction, and each
+ * token of it counts once at most. */
+TEST(a_prediction_stands_any_text)
+{
+    const rad_env env = rad_env_or_default(NULL);
+    uint64_t seed = test_told_seed();
+    for (int round = 0; round < 60; round++) {
+        rad_token ids[300], answer[400], out[4];
+        const uint32_t count = (uint32_t)(test_random(&seed) % 300), kinds = 1 + round % 7;
+        uint32_t match, before = 0;
+        for (uint32_t i = 0; i < 400; i++) {
+            answer[i] = (rad_token)(test_random(&seed) % kinds);
+            if (i < 300) ids[i] = (rad_token)(test_random(&seed) % kinds);
+        }
+        prediction *p;
+        CHECK_OK(prediction_create(&env, ids, count, &p, NULL));
+        CHECK(prediction_tokens(p) == count);
+        prediction_cursor c = {0};
+        for (uint32_t n = 0; n <= 400; n += 1 + round % 3) {
+            const uint32_t got = prediction_propose(p, &c, answer, n, out, 4, &match);
+            CHECK(c.seen == n && c.at <= count && match == c.same && c.same <= n);
+            CHECK(got <= 4 && (!got || !memcmp(out, ids + c.at, got * sizeof *ids)));
+            for (uint32_t i = 0; i < RAD_MIN(match, (uint32_t)PREDICTION_LONGEST); i++)
+                CHECK(ids[c.at - 1 - i] == answer[n - 1 - i]);
+            const uint32_t accepted = prediction_accepted(&env, p, answer, n);
+            CHECK(accepted >= before && accepted <= RAD_MIN(n * PREDICTION_LONGEST, count));
+            before = accepted;
+        }
+        prediction_destroy(&env, p);
+    }
+    test_env t; /* no memory */
+    rad_env failing = test_env_failing_at(&t, 0);
+    prediction *p;
+    CHECK(prediction_create(&failing, (const rad_token[]){1}, 1, &p, NULL) == RAD_E_NOMEM && !p);
+}
+
 /* ---- how many ---- */
 
 static struct {

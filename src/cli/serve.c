@@ -516,7 +516,9 @@ static int run_command(int argc, char **argv, config_file *config)
              "the model says; no answer depends on it. none (default): only the text that the\n"
              "grammar of a constrained request forces; tree: besides, what requests of the same\n"
              "namespace that began alike went on with; ngram: what stood behind the same tokens\n"
-             "earlier in the request's own text; tree,ngram: both. Nothing is guessed where it\n"
+             "earlier in the request's own text; prediction: what a request's 'prediction'\n"
+             "foretells; or several of these with commas between them. Nothing is guessed where "
+             "it\n"
              "was measured not to pay."},
         {.kind = CLI_U32,
          .name = "speculative-num-draft-tokens",

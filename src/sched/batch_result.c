@@ -250,6 +250,7 @@ void process_batch_result(scheduler *s, const float *logits)
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         req *r = b->reqs[i];
         s->stats.drafts.req_steps += r->state == REQ_DECODE;
+        r->draft.counts.steps += r->state == REQ_DECODE;
         if (b->num_drafts[i]) {
             saves.end = process_drafts(s, i, next_logits, logits, saves.end);
             next_logits += 1 + b->num_drafts[i];

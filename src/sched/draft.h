@@ -21,6 +21,7 @@
 #define SCHED_DRAFT_H
 
 #include "sched/draft_ngram.h"
+#include "sched/draft_prediction.h"
 #include "sched/draft_source.h"
 #include "sched/token_rule.h"
 
@@ -48,10 +49,10 @@ typedef struct req_draft {
     uint32_t kind;  /* draft_kind of them */
     uint32_t grade;
     uint32_t reserved;
-    uint32_t proposed[DRAFT_KINDS]; /* as in draft_stats, of this request */
-    uint32_t accepted[DRAFT_KINDS];
+    draft_counts counts;
     draft_trust own[DRAFT_KINDS][DRAFT_GRADES];
     ngram_index *ngrams; /* NULL: none yet */
+    prediction_cursor prediction;
 } req_draft;
 
 /* What steps without prompts took: of one row for each request, and what a row more added; ns. Not

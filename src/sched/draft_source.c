@@ -3,6 +3,7 @@
 
 #include "sched/scheduler_impl.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 /* ---- what a rule forces ---- */
@@ -21,6 +22,21 @@ static uint32_t propose_given(scheduler *s, req *r, rad_token *out, uint32_t roo
     const draft_guesser *given = &s->drafts.given;
     (void)grade;
     return given->propose ? given->propose(given->user, r, out, room) : 0;
+}
+
+/* ---- what the client foretold ---- */
+
+static uint32_t propose_prediction(scheduler *s, req *r, rad_token *out, uint32_t room,
+                                   uint32_t *grade)
+{
+    uint32_t match;
+    (void)s;
+    if (!r->prediction) return 0;
+    const uint32_t n = prediction_propose(r->prediction, &r->draft.prediction,
+                                          r->fill_ids + r->num_input, r->num_output, out, room,
+                                          &match);
+    *grade = draft_grade_of_match(match);
+    return n;
 }
 
 /* ---- what others went on with ---- */
@@ -63,6 +79,7 @@ static void release_ngram(scheduler *s, req *r)
 static const draft_source sources[DRAFT_KINDS] = {
     [DRAFT_FORCED] = {.name = "forced", .prior = 0.9f, .propose = propose_forced},
     [DRAFT_GIVEN] = {.name = "given", .prior = 0.6f, .propose = propose_given},
+    [DRAFT_PREDICTION] = {.name = "prediction", .prior = 0.8f, .propose = propose_prediction},
     [DRAFT_TREE] = {.name = "tree", .prior = 0.6f, .propose = propose_tree},
     [DRAFT_NGRAM] = {.name = "ngram",
                      .prior = 0.5f,

@@ -58,8 +58,8 @@ void draft_verify(scheduler *s, uint32_t i, uint32_t row, const float *logits,
     settle(s, i, right + 1, saves);
     s->stats.drafts.proposed[r->draft.kind] += drafts;
     s->stats.drafts.accepted[r->draft.kind] += right;
-    r->draft.proposed[r->draft.kind] += drafts;
-    r->draft.accepted[r->draft.kind] += right;
+    r->draft.counts.proposed[r->draft.kind] += drafts;
+    r->draft.counts.accepted[r->draft.kind] += right;
     draft_learn(&s->drafts, r, drafts, right);
     r->draft.count = 0;
     if (!said)

@@ -64,6 +64,7 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->sampling = p->sampling;
     r->ignore_eos = p->ignore_eos;
     r->rule = p->rule;
+    r->prediction = p->prediction;
     r->priority = p->priority;
     r->session = p->session;
     r->retention_priority = p->retention_priority;

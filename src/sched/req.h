@@ -57,6 +57,7 @@ typedef struct req_params {
     uint32_t num_stop_token_ids;
     bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
     token_rule *rule;      /* what it may say; the caller's, outlives the request. NULL: anything */
+    const prediction *prediction; /* what it will likely say; likewise. NULL: nobody knows */
     int32_t priority;      /* its own under --schedule-policy priority; of what it leaves cached */
     const char *extra_key; /* copied; NULL = none */
     const char *cache_salt;
@@ -87,6 +88,7 @@ typedef struct req {
     int32_t priority;
     bool ignore_eos;
     token_rule *rule; /* stands behind the newest output id */
+    const prediction *prediction;
     char *extra_key;
     char *cache_salt;
     uint32_t session;

@@ -47,6 +47,21 @@ typedef struct draft_stats {
     uint64_t req_steps;             /* of decoding requests, a token each and what was accepted */
 } draft_stats;
 
+/* The same of one request. */
+typedef struct draft_counts {
+    uint32_t steps; /* in which it decoded */
+    uint32_t proposed[DRAFT_KINDS];
+    uint32_t accepted[DRAFT_KINDS];
+} draft_counts;
+
+static inline uint64_t draft_counts_sum(const uint32_t of[DRAFT_KINDS])
+{
+    uint64_t sum = 0;
+    for (int kind = 0; kind < DRAFT_KINDS; kind++)
+        sum += of[kind];
+    return sum;
+}
+
 typedef struct scheduler_stats {
     uint64_t num_finished; /* STOP and LENGTH */
     uint64_t num_aborted;
