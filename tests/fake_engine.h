@@ -34,6 +34,7 @@ struct fake_request {
     int64_t max_new, made;
     bool aborted;
     uint32_t num_logprobs; /* of each id; 0: none */
+    uint32_t predicted;    /* bytes of its prediction: a token each, of which it accepts three */
     bool embed;
 };
 
@@ -99,6 +100,7 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
 
 static const double fake_hidden[] = {3, 4, 0, 12}; /* of every text */
 static uint32_t fake_cached = FAKE_CACHED;         /* of every request, as the next */
+static draft_counts fake_drafts;                   /* likewise */
 static req_why fake_why;                           /* of every request; set while none is there */
 
 /* One event of `r`, without the lock; true when it was the last. */
@@ -114,6 +116,9 @@ static bool fake_step(struct fake_request *r, bool aborted)
                                .fetched = fake_why.has_tiers ? 1 : 0},
                       .why = &fake_why,
                       .matched_token = -1,
+                      .drafts = fake_drafts,
+                      .prediction_tokens = r->predicted,
+                      .accepted_prediction_tokens = r->predicted < 3 ? r->predicted : 3,
                       .e2e_latency_s = 0.5};
     bool slow = strcmp(r->script, "slow") == 0;
     if (aborted) {
@@ -267,6 +272,7 @@ rad_status engine_submit(engine *e, const engine_request *q, uint64_t *id, rad_e
     r->on_event = q->on_event;
     r->num_logprobs = q->sampling.logprobs ? 1 + q->sampling.num_top_logprobs : 0;
     r->embed = q->embed;
+    r->predicted = (uint32_t)q->prediction_len;
     r->user = q->user;
     r->stop_token = q->num_stop_token_ids ? q->stop_token_ids[0] : -1;
     if (q->num_stop) snprintf(r->stop, sizeof r->stop, "%s", q->stop[0]);

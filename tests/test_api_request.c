@@ -127,6 +127,63 @@ TEST(chat_joins_parts_and_asks_for_as_much_as_fits)
     api_request_fini(&r);
 }
 
+/* What is foretold arrives as one text, of all prompts and choices the very same. */
+TEST(predictions_arrive)
+{
+    static const struct {
+        api_kind kind;
+        const char *body;
+    } bodies[] = {
+        {API_CHAT,
+         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"n\":2,\"prediction\":%s}"},
+        {API_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"prediction\":%s}"},
+        {API_GENERATE, "{\"text\":[\"a\",\"b\"],\"prediction\":%s}"},
+        {API_GENERATE, "{\"text\":[\"a\",\"b\"],\"sampling_params\":[{},{}],\"prediction\":%s}"},
+    };
+    static const struct {
+        const char *value, *text;
+    } right[] = {
+        {"{\"type\":\"content\",\"content\":\"xyz\"}", "xyz"},
+        {"{\"type\":\"content\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\","
+         "\"text\":\"yz\"}]}",
+         "xyz"},
+        {"{\"type\":\"content\",\"content\":[]}", ""},
+        {"null", NULL},
+    };
+    static const struct {
+        const char *value, *word;
+    } wrong[] = {
+        {"\"xyz\"", "an object"},
+        {"{\"content\":\"x\"}", "'type' must be \"content\""},
+        {"{\"type\":\"text\",\"content\":\"x\"}", "'type' must be \"content\""},
+        {"{\"type\":\"content\"}", "a string or a list"},
+        {"{\"type\":\"content\",\"content\":7}", "a string or a list"},
+        {"{\"type\":\"content\",\"content\":[\"x\"]}", "part 0"},
+        {"{\"type\":\"content\",\"content\":[{\"type\":\"image_url\"}]}", "part 0"},
+        {"{\"type\":\"content\",\"content\":\"x\",\"more\":1}", "alone"},
+    };
+    char body[400];
+    api_request r;
+    api_error err;
+    for (size_t b = 0; b < RAD_COUNT(bodies); b++) {
+        for (size_t i = 0; i < RAD_COUNT(right); i++) {
+            const size_t len = right[i].text ? strlen(right[i].text) : 0;
+            snprintf(body, sizeof body, bodies[b].body, right[i].value);
+            CHECK(parse(bodies[b].kind, body, &r, &err));
+            CHECK(r.num_items == 2 && r.predicts == (right[i].text != NULL));
+            CHECK(r.items[0].prediction_len == len && (r.items[0].prediction != NULL) == (len > 0));
+            CHECK(!len || !memcmp(r.items[0].prediction, right[i].text, len));
+            CHECK(r.items[1].prediction == r.items[0].prediction);
+            api_request_fini(&r);
+        }
+        for (size_t i = 0; i < RAD_COUNT(wrong); i++) {
+            snprintf(body, sizeof body, bodies[b].body, wrong[i].value);
+            refused(bodies[b].kind, body, "prediction", wrong[i].word);
+        }
+    }
+    refused(API_RESPONSES, "{\"input\":\"a\",\"prediction\":{}}", "prediction", "not known");
+}
+
 TEST(generate_takes_parameters_per_prompt)
 {
     api_request r;

@@ -72,6 +72,7 @@ TEST(an_answer_depends_on_the_rounded_count_alone)
         for (fake_cached = 4; fake_cached < 8; fake_cached++) {
             fake_why.device.why = fake_cached % 2 ? RAD_END_COMPLETE : RAD_END_EVICTED;
             fake_why.device.evicted_tokens = fake_why.host_tokens = fake_cached;
+            fake_drafts = (draft_counts){.steps = 4, .proposed[DRAFT_TREE] = fake_cached};
             char *now[2] = {without_clocks(ask(&f, "POST", paths[d], body, 200)),
                             without_clocks(stream_end(&f, d))};
             for (int i = 0; i < 2; i++) {
@@ -85,6 +86,7 @@ TEST(an_answer_depends_on_the_rounded_count_alone)
         free(first[0]);
         free(first[1]);
     }
+    fake_drafts = (draft_counts){0};
     stop_reporting(&f);
 }
 

@@ -412,6 +412,48 @@ TEST(generate_says_where_the_cached_tokens_came_from_and_why_there_were_no_more)
     stop(&f);
 }
 
+/* The request's own drafts, under SGLang's names, by source where the cache is explained; and of
+ * what it foretold how much the answer has, which is told of no other request. */
+TEST(answers_say_how_much_of_them_was_guessed)
+{
+    struct fixture f;
+    fake_why = (req_why){.known = true};
+    start(&f, 0);
+    json_t *json = ask(&f, "POST", "/generate", "{\"text\":\"a\"}", 200);
+    CHECK(!json_object_get(json_object_get(json, "meta_info"), "spec_verify_ct"));
+    json_decref(json);
+
+    fake_drafts = (draft_counts){.steps = 8,
+                                 .proposed = {[DRAFT_TREE] = 6, [DRAFT_PREDICTION] = 10},
+                                 .accepted = {[DRAFT_TREE] = 3, [DRAFT_PREDICTION] = 9}};
+    json = ask(&f, "POST", "/generate",
+               "{\"text\":\"a\",\"prediction\":{\"type\":\"content\",\"content\":\"abcde\"}}", 200);
+    json_t *meta = json_object_get(json, "meta_info");
+    CHECK(number(meta, "spec_verify_ct") == 8 && number(meta, "spec_draft_token_num") == 16);
+    CHECK(number(meta, "spec_accept_token_num") == 12);
+    CHECK(json_real_value(json_object_get(meta, "spec_accept_rate")) == 0.75);
+    CHECK(json_real_value(json_object_get(meta, "spec_accept_length")) == 2.5);
+    CHECK(number(meta, "accepted_prediction_tokens") == 3);
+    CHECK(number(meta, "rejected_prediction_tokens") == 2);
+    json_t *told = json_object_get(json_object_get(meta, "cache_explanation"), "drafts");
+    CHECK(json_object_size(told) == 3 && number(told, "steps") == 8);
+    CHECK(number(json_object_get(told, "tree"), "proposed") == 6);
+    CHECK(number(json_object_get(told, "prediction"), "accepted") == 9);
+    json_decref(json);
+
+    json = ask(&f, "POST", "/v1/chat/completions",
+               "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"n\":2,\"prediction\":"
+               "{\"type\":\"content\",\"content\":\"abcde\"}}",
+               200);
+    told = json_object_get(json_object_get(json, "usage"), "completion_tokens_details");
+    CHECK(json_object_size(told) == 2 && number(told, "accepted_prediction_tokens") == 6);
+    CHECK(number(told, "rejected_prediction_tokens") == 4);
+    json_decref(json);
+    fake_why = (req_why){0};
+    fake_drafts = (draft_counts){0};
+    stop(&f);
+}
+
 TEST(generate_answers_in_sglangs_form)
 {
     struct fixture f;

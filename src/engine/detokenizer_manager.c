@@ -96,6 +96,17 @@ static void set_hidden(engine_event *event, engine_job *job)
     event->message = "the model's hidden states are not numbers";
 }
 
+/* What was guessed of the answer, by whomever. */
+static void set_drafts(const engine *e, engine_event *event, const engine_job *job)
+{
+    const req *r = &job->r;
+    event->drafts = r->draft.counts;
+    if (!r->prediction) return;
+    event->prediction_tokens = prediction_tokens(r->prediction);
+    event->accepted_prediction_tokens = prediction_accepted(
+        &e->env, r->prediction, r->fill_ids + r->num_input, job->completion_tokens);
+}
+
 static void count_finish(engine *e, engine_finish finish)
 {
     pthread_mutex_lock(&e->lock);
@@ -146,6 +157,7 @@ static void handle(engine *e, const detok_message *m)
     if (m->finish) {
         set_finish(&event, job, m);
         set_hidden(&event, job);
+        if (started) set_drafts(e, &event, job);
         event.e2e_latency_s = (double)(e->env.now_ns(e->env.user) - job->submitted_ns) * 1e-9;
         count_finish(e, event.finish);
         engine_forget_job(e, job);

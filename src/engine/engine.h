@@ -278,6 +278,9 @@ typedef struct engine_event {
     const char *matched_stop; /* the stop string that ended it, else NULL */
     rad_token matched_token;  /* the end token that ended it, else -1 */
     double e2e_latency_s;     /* since submit; set in the last event */
+    draft_counts drafts; /* of its decode steps; in the last event, as the next two */
+    uint32_t prediction_tokens;          /* that the client foretold, */
+    uint32_t accepted_prediction_tokens; /* and of these such as the answer has */
     const char *prompt_tail;  /* the end of the prompt's text, control tokens included */
     size_t prompt_tail_len;   /* at most ENGINE_PROMPT_TAIL */
 } engine_event;
@@ -285,7 +288,14 @@ typedef struct engine_event {
 /* What requests of one batch have in common is copied once: those with the same `share` whose
  * prompt, bias or stop strings are the very same memory as those of the one submitted before.
  * Zeroed at first; one thread; the engine's own fields. */
-enum { ENGINE_SHARE_PROMPT, ENGINE_SHARE_BIAS, ENGINE_SHARE_STOPS, ENGINE_SHARE_FORM, ENGINE_SHARE_KINDS };
+enum {
+    ENGINE_SHARE_PROMPT,
+    ENGINE_SHARE_BIAS,
+    ENGINE_SHARE_STOPS,
+    ENGINE_SHARE_FORM,
+    ENGINE_SHARE_PREDICTION,
+    ENGINE_SHARE_KINDS
+};
 
 typedef struct engine_share {
     const void *of[ENGINE_SHARE_KINDS];
@@ -341,6 +351,8 @@ typedef struct engine_request {
     bool prompt_logprobs;
     uint32_t prompt_logprobs_from;
     const engine_form *form; /* NULL: the answer may be anything */
+    const char *prediction;  /* what it will likely say, for speed alone; NULL: nobody knows */
+    size_t prediction_len;
     /* Reasoning, which is free, may come before the form, between two markers, where each is one
      * token. Not copied: valid until the last event. NULL: none comes. */
     const char *think_open, *think_close;

@@ -37,6 +37,7 @@ typedef struct engine_job {
     const char *think_open, *think_close; /* of reasoning before the form */
     bool thinks;
     token_rule *rule;   /* of the form; NULL: none */
+    job_prediction *prediction; /* NULL: none; as long as the job: r points to it */
     job_bias *bias;     /* these two live as long as the job: r.sampling points to them */
     rad_token *end_ids; /* what would end it before min_new_tokens, */
     size_t end_ids_bytes;

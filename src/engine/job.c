@@ -201,6 +201,7 @@ static rad_status share(engine *e, engine_job *job, const engine_request *q, rad
     stop_set *stops = NULL;
     rad_status status = job_share_prompt(e, q, &job->prompt, err);
     if (status == RAD_OK) status = job_share_form(e, q, &job->form, err);
+    if (status == RAD_OK) status = job_share_prediction(e, q, &job->prediction, err);
     if (status == RAD_OK) status = job_share_bias(e, q, &job->bias, err);
     if (status == RAD_OK) status = job_share_stops(e, q, &stops, err);
     if (status == RAD_OK) status = stop_matcher_init(&job->stops, &e->env, stops, err);
@@ -260,6 +261,7 @@ void job_destroy(engine *e, engine_job *job)
     job_free_prompt(e, job);
     req_fini(&job->r);
     answer_rule_destroy(e, job->rule);
+    job_prediction_unref(job->prediction);
     job_bias_unref(job->bias);
     rad_free(&e->env, job->end_ids, job->end_ids_bytes);
     rad_free(&e->env, job->logprob_ids, job->num_logprob_ids * sizeof *job->logprob_ids);

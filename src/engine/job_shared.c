@@ -160,6 +160,64 @@ void job_bias_unref(job_bias *b)
     rad_free(&e->env, b, b->bytes);
 }
 
+/* ---- predictions ---- */
+
+static rad_status foretold_create(engine *e, const engine_request *q, job_prediction **out,
+                                  rad_error *err)
+{
+    void *memory;
+    const uint64_t bytes = sizeof(job_prediction) + q->prediction_len;
+    rad_status status = engine_alloc_charged(e, sizeof(job_prediction), bytes, &memory, err);
+    if (status != RAD_OK) return status;
+    job_prediction *p = memory;
+    *p = (job_prediction){.engine = e, .refs = 1, .charged = bytes};
+    p->text = rad_alloc(&e->env, RAD_MAX(q->prediction_len, (size_t)1));
+    if (!p->text) {
+        job_prediction_unref(p);
+        return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+    }
+    p->text_bytes = q->prediction_len;
+    memcpy(p->text, q->prediction, q->prediction_len);
+    *out = p;
+    return RAD_OK;
+}
+
+static void free_text(job_prediction *p)
+{
+    if (p->text) rad_free(&p->engine->env, p->text, RAD_MAX(p->text_bytes, (size_t)1));
+    p->text = NULL;
+}
+
+rad_status job_prediction_encode(job_prediction *p, bool goes_on, rad_error *err)
+{
+    engine *e = p->engine;
+    token_buf ids = {0};
+    if (p->ids) return RAD_OK;
+    rad_status status = tokenizer_encode(e->tok, p->text, p->text_bytes,
+                                         goes_on ? TOKENIZER_NO_PREFIX : 0, e->info.context_length,
+                                         &ids, err);
+    if (status == RAD_E_LIMIT)
+        status = rad_fail(err, RAD_E_INVAL,
+                          "the prediction has more than %u tokens, which is all that the context "
+                          "has",
+                          e->info.context_length);
+    if (status == RAD_OK) status = engine_charge(e, prediction_bytes(ids.len), &p->charged, err);
+    if (status == RAD_OK) status = prediction_create(&e->env, ids.ids, ids.len, &p->ids, err);
+    if (status == RAD_OK) free_text(p);
+    token_buf_fini(&ids);
+    return status;
+}
+
+void job_prediction_unref(job_prediction *p)
+{
+    if (!p || atomic_fetch_sub(&p->refs, 1) != 1) return;
+    engine *e = p->engine;
+    memory_budget_give(e->params.request_memory, p->charged);
+    free_text(p);
+    prediction_destroy(&e->env, p->ids);
+    rad_free(&e->env, p, sizeof *p);
+}
+
 /* ---- what a batch shares ---- */
 
 /* Whether the newest copy is of the same: the caller's memory does not change within a batch. */
@@ -244,8 +302,27 @@ rad_status job_share_form(engine *e, const engine_request *q, form_words **out, 
     return RAD_OK;
 }
 
+rad_status job_share_prediction(engine *e, const engine_request *q, job_prediction **out,
+                                rad_error *err)
+{
+    engine_share *s = q->share;
+    *out = NULL;
+    if (!q->prediction) return RAD_OK;
+    if (is_newest(s, ENGINE_SHARE_PREDICTION, q->prediction, q->prediction_len))
+        *out = s->copy[ENGINE_SHARE_PREDICTION];
+    if (!*out) {
+        rad_status status = foretold_create(e, q, out, err);
+        if (status != RAD_OK || !s) return status;
+        job_prediction_unref(s->copy[ENGINE_SHARE_PREDICTION]);
+        remember(s, ENGINE_SHARE_PREDICTION, q->prediction, q->prediction_len, *out);
+    }
+    atomic_fetch_add(&(*out)->refs, 1);
+    return RAD_OK;
+}
+
 void engine_share_end(engine_share *s)
 {
+    job_prediction_unref(s->copy[ENGINE_SHARE_PREDICTION]);
     job_prompt_unref(s->copy[ENGINE_SHARE_PROMPT]);
     job_bias_unref(s->copy[ENGINE_SHARE_BIAS]);
     stop_set_unref(s->copy[ENGINE_SHARE_STOPS]);

@@ -13,6 +13,7 @@
 #include "engine/answer_form.h"
 #include "engine/engine.h"
 #include "engine/stop_matcher.h"
+#include "sched/draft_prediction.h"
 
 #include <stdatomic.h>
 
@@ -40,6 +41,16 @@ typedef struct job_bias {
     logit_bias entries[];
 } job_bias;
 
+/* What the client foretold, as text until the tokenizer thread has made it ids. */
+typedef struct job_prediction {
+    struct engine *engine;
+    _Atomic uint32_t refs;
+    char *text;
+    size_t text_bytes;
+    prediction *ids;  /* NULL: not yet */
+    uint64_t charged; /* to the request memory */
+} job_prediction;
+
 /* A reference to what `q` points to. RAD_E_NOMEM; RAD_FULL: the request memory is used up. */
 rad_status job_share_prompt(struct engine *e, const engine_request *q, job_prompt **out,
                             rad_error *err);
@@ -51,11 +62,20 @@ rad_status job_share_stops(struct engine *e, const engine_request *q, stop_set *
 rad_status job_share_form(struct engine *e, const engine_request *q, form_words **out,
                           rad_error *err);
 
+/* *out is NULL where nothing is foretold. */
+rad_status job_share_prediction(struct engine *e, const engine_request *q, job_prediction **out,
+                                rad_error *err);
+
+/* The ids, once: the tokenizer thread's. `goes_on`: the answer goes on from a text. RAD_E_INVAL:
+ * they are more than the context has; RAD_FULL, RAD_E_NOMEM. */
+rad_status job_prediction_encode(job_prediction *p, bool goes_on, rad_error *err);
+
 /* Keeps the ids of a text for other requests of the batch, if there may be some and there is
  * memory. The tokenizer thread's. */
 void job_prompt_keep_ids(job_prompt *p, const rad_token *ids, uint32_t num_ids);
 
 void job_prompt_unref(job_prompt *p); /* NULL is fine, as below */
 void job_bias_unref(job_bias *b);
+void job_prediction_unref(job_prediction *p);
 
 #endif

@@ -54,6 +54,10 @@ static rad_status make_req(engine *e, engine_job *job, rad_error *err)
         status =
             engine_charge(e, job->params.num_ids * sizeof *job->params.ids, &job->charged, err);
     if (status == RAD_OK && job->form) status = make_rule(e, job, err);
+    if (status == RAD_OK && job->prediction) {
+        status = job_prediction_encode(job->prediction, p->is_text, err);
+        job->params.prediction = job->prediction->ids;
+    }
     if (status == RAD_OK) status = req_init(&job->r, &e->env, &job->params, err);
     if (status == RAD_OK) {
         job->prompt_tokens = job->params.num_ids;

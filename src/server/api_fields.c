@@ -241,7 +241,7 @@ const api_field api_fields[] = {
     {"partial", IN_MESSAGE, REFUSED, "false", "/v1/completions goes on behind any text"},
     {"penalize_newline", IN_OLLAMA_OPTIONS, REFUSED, "true", "penalties count all tokens"},
     {"penalty_alpha", OPENAI, REFUSED, "0", "of contrastive search, which there is none of"},
-    {"prediction", IN_CHAT, HARMLESS, NULL, "a hint for speed"},
+    {"prediction", OPENAI | IN_GENERATE, USED, NULL, "{\"type\": \"content\", \"content\": a string or text parts}: what the answer will likely say; it is faster where that is right, and the same in any case"},
     {"prefix", IN_MESSAGE, REFUSED, "false", "/v1/completions goes on behind any text"},
     {"presence_penalty", OPENAI | IN_SAMPLING, USED, NULL, "[-2, 2]"},
     {"presence_penalty", IN_OLLAMA_OPTIONS, USED, NULL, "[-2, 2]"},

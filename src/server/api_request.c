@@ -1,6 +1,7 @@
 /* api_request.c - what the dialects share. */
 #include "server/api_fields.h"
 #include "server/api_forms.h"
+#include "server/api_prediction.h"
 #include "server/api_sampling.h"
 
 #include <stdio.h>
@@ -290,5 +291,5 @@ bool api_parse_openai(api_request *r, api_error *err)
         !api_parse_sampling(r, r->root, &r->items[0], err))
         return false;
     api_share_settings(r);
-    return api_parse_routing(r, r->root, err);
+    return api_parse_prediction(r, err) && api_parse_routing(r, r->root, err);
 }

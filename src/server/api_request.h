@@ -128,6 +128,7 @@ typedef struct api_request {
     bool base64;           /* spelt so, */
     uint32_t dimensions;   /* of so many numbers; 0: all */
     bool text_in_logprobs; /* /generate, /tokenize: token texts beside the ids */
+    bool predicts;         /* it foretells the answer, and is told how right that was */
     uint64_t pin_ns;       /* it asks that its prompt be kept for so long, as far as pins go */
     api_mark mark;         /* up to there, and that is */
     uint32_t pin_tokens;   /* of the prompt, when it has been found; 0: all */

@@ -99,6 +99,7 @@ static const char *refused_param(const call_item *item)
     if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
     if (strncmp(item->message, "token_ids_logprob", 17) == 0) return "token_ids_logprob";
     if (strncmp(item->message, "logprobs of the prompt", 22) == 0) return "logprob_start_len";
+    if (strncmp(item->message, "the prediction has ", 19) == 0) return "prediction";
     const char *form = api_form_named(item->message);
     return form ? form : item->refused_param;
 }

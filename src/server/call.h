@@ -46,6 +46,8 @@ typedef struct call_item {
     char new_tail[TOOL_CALL_PROMPT_TAIL]; /* the prompt's end, from the first event */
     uint32_t new_tail_len;
     uint32_t new_prompt_tokens, new_completion_tokens;
+    uint32_t new_prediction_tokens, new_accepted_prediction_tokens;
+    draft_counts new_drafts;
     prompt_hits new_hits;
     req_why new_why;
     engine_finish new_finish;
@@ -79,6 +81,8 @@ typedef struct call_item {
     size_t ids_sent;          /* bytes, as the next */
     size_t prompt_sent;       /* of prompt_logprobs */
     uint32_t prompt_tokens, completion_tokens;
+    uint32_t prediction_tokens, accepted_prediction_tokens; /* once it has finished, */
+    draft_counts drafts;                                    /* and this */
     uint64_t first_ns;       /* when its first news came */
     uint64_t tokens_counted; /* of its client's */
     prompt_hits hits;

@@ -62,6 +62,9 @@ void inbox_on_event(void *user, const engine_event *event)
         item->status = event->status;
         item->matched_token = event->matched_token;
         item->e2e_latency_s = event->e2e_latency_s;
+        item->new_prediction_tokens = event->prediction_tokens;
+        item->new_accepted_prediction_tokens = event->accepted_prediction_tokens;
+        item->new_drafts = event->drafts;
         if (event->message) snprintf(item->message, sizeof item->message, "%s", event->message);
         if (event->matched_stop) item->matched_stop = strdup(event->matched_stop);
         item->new_finish = event->finish;
@@ -169,6 +172,9 @@ call_item *inbox_merge(call_item *item)
     item->new_prompt_logprobs.len = item->new_hidden.len = 0;
     item->prompt_tokens = item->new_prompt_tokens;
     item->completion_tokens = item->new_completion_tokens;
+    item->prediction_tokens = item->new_prediction_tokens;
+    item->accepted_prediction_tokens = item->new_accepted_prediction_tokens;
+    item->drafts = item->new_drafts;
     item->hits = item->new_hits;
     item->why = item->new_why;
     if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {

@@ -8,10 +8,10 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
 #define SIZE_OF(field) sizeof(((server_figures *)0)->field)
 #define AT(field)                                                                                  \
     .at = offsetof(server_figures, field), .kind = SIZE_OF(field) == 4 ? FIGURE_U32 : FIGURE_U64
-#define AT_F64(field) .at = offsetof(server_figures, field), .kind = FIGURE_F64
-#define SCHED(field) AT(engine.sched.field)
+#define AT_F64(field)      .at = offsetof(server_figures, field), .kind = FIGURE_F64
+#define SCHED(field)       AT(engine.sched.field)
 #define DRAFTS(what, kind) AT(engine.sched.drafts.what[kind]), TELLS
-#define TIER(field)  AT(engine.sched.tiers.field), .tells = true, .tiers = true
+#define TIER(field)        AT(engine.sched.tiers.field), .tells = true, .tiers = true
 
 #define COUNTER(metric, help) metric, "", "counter", help
 #define GAUGE(metric, help)   metric, "", "gauge", help
@@ -73,19 +73,37 @@ static const figure table[] = {
     {"draft_tokens_forced", "radish:draft_tokens_total", ",source=\"forced\"", "counter",
      "Tokens computed before they were known to be right, by who guessed them.",
      DRAFTS(proposed, DRAFT_FORCED)},
+    {"draft_tokens_prediction", "radish:draft_tokens_total", ",source=\"prediction\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_PREDICTION)},
     {"draft_tokens_tree", "radish:draft_tokens_total", ",source=\"tree\"", NULL, NULL,
      DRAFTS(proposed, DRAFT_TREE)},
     {"draft_tokens_ngram", "radish:draft_tokens_total", ",source=\"ngram\"", NULL, NULL,
      DRAFTS(proposed, DRAFT_NGRAM)},
+    {"draft_tokens_recent", "radish:draft_tokens_total", ",source=\"recent\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_RECENT)},
+    {"draft_tokens_model", "radish:draft_tokens_total", ",source=\"model\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_MODEL)},
+    {"draft_tokens_nextn", "radish:draft_tokens_total", ",source=\"nextn\"", NULL, NULL,
+     DRAFTS(proposed, DRAFT_NEXTN)},
     {"accepted_draft_tokens_forced", "radish:accepted_draft_tokens_total", ",source=\"forced\"",
      "counter", "Of these, tokens that the answers have.", DRAFTS(accepted, DRAFT_FORCED)},
+    {"accepted_draft_tokens_prediction", "radish:accepted_draft_tokens_total",
+     ",source=\"prediction\"", NULL, NULL, DRAFTS(accepted, DRAFT_PREDICTION)},
     {"accepted_draft_tokens_tree", "radish:accepted_draft_tokens_total", ",source=\"tree\"", NULL,
      NULL, DRAFTS(accepted, DRAFT_TREE)},
     {"accepted_draft_tokens_ngram", "radish:accepted_draft_tokens_total", ",source=\"ngram\"", NULL,
      NULL, DRAFTS(accepted, DRAFT_NGRAM)},
+    {"accepted_draft_tokens_recent", "radish:accepted_draft_tokens_total", ",source=\"recent\"",
+     NULL, NULL, DRAFTS(accepted, DRAFT_RECENT)},
+    {"accepted_draft_tokens_model", "radish:accepted_draft_tokens_total", ",source=\"model\"", NULL,
+     NULL, DRAFTS(accepted, DRAFT_MODEL)},
+    {"accepted_draft_tokens_nextn", "radish:accepted_draft_tokens_total", ",source=\"nextn\"", NULL,
+     NULL, DRAFTS(accepted, DRAFT_NEXTN)},
     {"avg_spec_accept_length",
      GAUGE("sglang:spec_accept_length", "Tokens that a decoding request said in a step, so far."),
      AT_F64(spec_accept_length), TELLS},
+    {NULL, GAUGE("sglang:spec_accept_rate", "Of drafted tokens, those that were right, so far."),
+     AT_F64(spec_accept_rate), TELLS},
     {"masks", COUNTER("radish:masks_total", "Masks of what constrained requests may say next."),
      SCHED(masks)},
     {"mask_ns",
@@ -378,9 +396,12 @@ void figures_derive(server_figures *f)
     f->state_usage = ratio(busy_states, s->states_total);
     f->token_usage = RAD_MAX(f->full_usage, f->window_usage);
     f->hit_rate = ratio(s->cached_tokens, s->prompt_tokens);
-    uint64_t accepted = 0;
-    for (int kind = 0; kind < DRAFT_KINDS; kind++)
+    uint64_t proposed = 0, accepted = 0;
+    for (int kind = 0; kind < DRAFT_KINDS; kind++) {
+        proposed += s->drafts.proposed[kind];
         accepted += s->drafts.accepted[kind];
+    }
+    f->spec_accept_rate = ratio(accepted, proposed);
     f->spec_accept_length = ratio(s->drafts.req_steps + accepted, s->drafts.req_steps);
 }
 

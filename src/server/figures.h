@@ -15,7 +15,8 @@ typedef struct server_figures {
     uint64_t device_hits, host_hits;   /* cached tokens by tier; storage: fetched_tokens */
     uint64_t used_tokens, busy_tokens; /* not free; and not even evictable */
     uint64_t used_window_tokens, busy_window_tokens;
-    double token_usage, full_usage, window_usage, state_usage, hit_rate, spec_accept_length;
+    double token_usage, full_usage, window_usage, state_usage, hit_rate, spec_accept_length,
+        spec_accept_rate;
 } server_figures;
 
 void figures_derive(server_figures *f);

@@ -6,10 +6,11 @@
  *      "host":    {"tokens": 16, "end": "never_seen", "found": 16, "load": "taken"},
  *      "storage": {"tokens": 16, "end": "missed", "asked": 256, "present": 16},
  *      "session": {"id": "a", "step": "append", "from": "turn-1", "history_tokens": 60, ...},
- *      "history": {"from": "ids", "generated_tokens": 90, "agreed_tokens": 71, ...}}
+ *      "history": {"from": "ids", "generated_tokens": 90, "agreed_tokens": 71, ...},
+ *      "drafts":  {"steps": 40, "tree": {"proposed": 60, "accepted": 51}, ...}}
  *
  * and "computed_from" the token from which on nothing was looked for, since its logprobs were asked
- * for.
+ * for. Drafts are of the answer: in so many steps it was decoded, and who guessed what of it.
  *
  * It speaks of the request's own namespace, and of no other request. */
 #include "server/cached_tokens.h"
@@ -27,6 +28,12 @@ static const char *const prefetch_ends[] = {
     "not_asked",  "too_short",     "over_budget", "no_ticket",    "under_way", "all",    "missed",
     "too_little", "no_host_pages", "late",        "store_failed", "bad_page",  "revoked"};
 
+/* As --speculative-algorithm has them. */
+static const char *const draft_kinds[] = {
+    [DRAFT_FORCED] = "forced", [DRAFT_GIVEN] = "given", [DRAFT_PREDICTION] = "prediction",
+    [DRAFT_TREE] = "tree",     [DRAFT_NGRAM] = "ngram", [DRAFT_RECENT] = "recent",
+    [DRAFT_MODEL] = "model",   [DRAFT_NEXTN] = "nextn"};
+
 /* Where memory is short something is missing, and nothing leaks. */
 static void add(json_t *to, const char *name, json_t *value)
 {
@@ -42,6 +49,19 @@ static json_t *tier(uint64_t tokens, const req_tier_end *end)
     add(json, "evicted_s_ago", json_real((double)end->evicted_ns_ago * 1e-9));
     add(json, "policy", json_string(end->policy ? end->policy : "unknown"));
     add(json, "cause", json_string(WORD(causes, end->cause)));
+    return json;
+}
+
+/* NULL: nothing was guessed. */
+static json_t *drafts(const draft_counts *d)
+{
+    if (!draft_counts_sum(d->proposed)) return NULL;
+    json_t *json = json_pack("{s:I}", "steps", (json_int_t)d->steps);
+    for (int kind = 0; kind < DRAFT_KINDS; kind++)
+        if (d->proposed[kind])
+            add(json, draft_kinds[kind],
+                json_pack("{s:I, s:I}", "proposed", (json_int_t)d->proposed[kind], "accepted",
+                          (json_int_t)d->accepted[kind]));
     return json;
 }
 
@@ -68,6 +88,8 @@ json_t *json_cache_explanation(const call_item *item)
     if (session) add(json, "session", session);
     if (history) add(json, "history", history);
     if (!cached_exact(p)) return json;
+    json_t *guessed = drafts(&item->drafts);
+    if (guessed) add(json, "drafts", guessed);
     json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
     if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));
     add(json, "device", device);

@@ -51,16 +51,33 @@ json_t *json_cached_details(const call *c, prompt_hits shown)
                      (json_int_t)shown.fetched);
 }
 
+/* NULL: there is nothing to tell. */
+static json_t *output_details(const call *c)
+{
+    const bool reasons = c->request.output.reasoning && c->server->output.reasoning;
+    json_int_t reasoning = 0, foretold = 0, accepted = 0;
+    for (uint32_t i = 0; i < c->num_items; i++) {
+        reasoning += c->items[i].reasoning_tokens;
+        foretold += c->items[i].prediction_tokens;
+        accepted += c->items[i].accepted_prediction_tokens;
+    }
+    if (!reasons && !c->request.predicts) return NULL;
+    json_t *json = json_object();
+    if (reasons) json_object_set_new(json, "reasoning_tokens", json_integer(reasoning));
+    if (!c->request.predicts) return json;
+    json_object_set_new(json, "accepted_prediction_tokens", json_integer(accepted));
+    json_object_set_new(json, "rejected_prediction_tokens", json_integer(foretold - accepted));
+    return json;
+}
+
 json_t *json_usage(const call *c)
 {
     const server_params *p = &c->server->params;
-    json_int_t prompt = 0, completion = 0, reasoning = 0;
-    bool reasons = c->request.output.reasoning && c->server->output.reasoning;
+    json_int_t prompt = 0, completion = 0;
     prompt_hits sum = {0}; /* a body has fewer tokens than 2^32 */
     uint32_t n = c->request.n ? c->request.n : 1;
     for (uint32_t i = 0; i < c->num_items; i++) {
         completion += c->items[i].completion_tokens;
-        reasoning += c->items[i].reasoning_tokens;
         if (i % n) continue; /* a prompt counts once, however many choices it has */
         prompt += c->items[i].prompt_tokens;
         /* each for itself: the same prompt 256 times would tell the count of one */
@@ -77,11 +94,9 @@ json_t *json_usage(const call *c)
     bool explains = (by_tier || c->turn) && c->num_items == n;
     json_t *why = explains ? json_cache_explanation(&c->items[0]) : NULL;
     if (why) json_object_set_new(details, "cache_explanation", why);
-    json_t *of_output = reasons ? json_pack("{s:I}", "reasoning_tokens", (json_int_t)reasoning)
-                                : NULL;
     return json_pack("{s:I, s:I, s:I, s:o, s:o*}", "prompt_tokens", prompt, "completion_tokens",
                      completion, "total_tokens", prompt + completion, "prompt_tokens_details",
-                     details, "completion_tokens_details", of_output);
+                     details, "completion_tokens_details", output_details(c));
 }
 
 bool item_called(const call_item *item)

@@ -3,6 +3,7 @@
  * In a stream each event carries all of the text and ids so far, so a client needs only
  * the last one it saw; the prompt's logprobs, which may be many, come in that alone. */
 #include "server/api_fields.h"
+#include "server/api_prediction.h"
 #include "server/api_sampling.h"
 #include "server/cached_tokens.h"
 #include "server/server_priv.h"
@@ -75,11 +76,11 @@ bool generate_parse(api_request *r, api_error *err)
     if (!json_is_array(params)) {
         if (!parse_sampling_params(r, params, &r->items[0], err)) return false;
         api_share_settings(r);
-        return parse_logprob_ids(r, err);
+        return api_parse_prediction(r, err) && parse_logprob_ids(r, err);
     }
     for (uint32_t i = 0; i < r->num_items; i++)
         if (!parse_sampling_params(r, json_array_get(params, i), &r->items[i], err)) return false;
-    return parse_logprob_ids(r, err);
+    return api_parse_prediction(r, err) && parse_logprob_ids(r, err);
 }
 
 static json_t *finish_reason(const call_item *item)
@@ -102,6 +103,19 @@ static json_t *finish_reason(const call_item *item)
     }
 }
 
+/* Under SGLang's names. Steps that decoded without drafts count as well: their length is 1. */
+static void put_drafts(json_writer *w, const call_item *item)
+{
+    const draft_counts *d = &item->drafts;
+    const uint64_t proposed = draft_counts_sum(d->proposed), right = draft_counts_sum(d->accepted);
+    if (!d->steps) return;
+    jw_name(w, "spec_accept_rate"), jw_real(w, proposed ? (double)right / (double)proposed : 0);
+    jw_name(w, "spec_accept_length"), jw_real(w, (double)(d->steps + right) / d->steps);
+    jw_name(w, "spec_accept_token_num"), jw_int(w, (int64_t)right);
+    jw_name(w, "spec_draft_token_num"), jw_int(w, (int64_t)proposed);
+    jw_name(w, "spec_verify_ct"), jw_int(w, d->steps);
+}
+
 static void put_output(json_writer *w, const call *c, const call_item *item)
 {
     const server_params *p = &c->server->params;
@@ -120,6 +134,12 @@ static void put_output(json_writer *w, const call *c, const call_item *item)
     if (by_tier) jw_name(w, "cached_tokens_details"), jw_json(w, by_tier);
     json_t *why = item->finished ? json_cache_explanation(item) : NULL;
     if (why) jw_name(w, "cache_explanation"), jw_json(w, why);
+    if (item->finished && cached_exact(p)) put_drafts(w, item);
+    if (item->finished && c->request.predicts) {
+        jw_name(w, "accepted_prediction_tokens"), jw_int(w, item->accepted_prediction_tokens);
+        jw_name(w, "rejected_prediction_tokens");
+        jw_int(w, item->prediction_tokens - item->accepted_prediction_tokens);
+    }
     if (item->finished) jw_name(w, "e2e_latency"), jw_real(w, item->e2e_latency_s);
     if (c->request.logprobs) put_sglang_logprobs(w, item);
     jw_close(w, '}');

@@ -46,6 +46,18 @@ async function openai() {
   assert.equal(plain.choices[0].message.content, "Hello there");
   assert.equal(plain.choices[0].logprobs.content[0].top_logprobs.length, 2);
 
+  for (const content of ["HelloXX", [{ type: "text", text: "Hello" }, { type: "text", text: "XX" }]]) {
+    const foretold = await client.chat.completions.create({
+      model, messages: [{ role: "user", content: "hi" }], prediction: { type: "content", content } });
+    assert.equal(foretold.choices[0].message.content, "Hello there"); // as without, and a token is a byte:
+    const { accepted_prediction_tokens, rejected_prediction_tokens } = foretold.usage.completion_tokens_details;
+    assert.deepEqual([accepted_prediction_tokens, rejected_prediction_tokens], [5, 2]);
+  }
+  await assert.rejects(
+    client.chat.completions.create({ model, messages: [{ role: "user", content: "hi" }],
+                                     prediction: { type: "content", content: "a".repeat(40000) } }),
+    (e) => e instanceof OpenAI.BadRequestError && e.param === "prediction" && /prediction has more than/.test(e.message));
+
   const messages = [{ role: "user", content: ask }];
   const stream = client.chat.completions.stream({
     model, messages, tools: [tool], stream_options: { include_usage: true } });

@@ -116,19 +116,31 @@ FAMILIES = {
 
 
 def test_guessed_tokens_change_nothing():
-    """With drafts of every kind, with what a form forces alone, and with none; asked twice, so that the tree knows."""
+    """With what a form forces alone, with drafts of every kind, and with none; asked twice, so that the tree knows.
+    Foretold is what was said first, with an edit: how much of it is right depends on nothing else."""
     bodies = [{"messages": ASK, "max_tokens": 300, "temperature": t, "seed": 4, "logprobs": True,
                "return_token_ids": True, **form} for t in (0, 0.8) for form in (
                    {}, {"response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}}})]
-    told = []
-    for flags in (["--speculative-algorithm", "tree,ngram"], [], ["--speculative-num-draft-tokens", 0]):
+    told, right = [], []
+    sources = "prediction,tree,ngram"
+    for flags in ([], ["--speculative-algorithm", sources], ["--speculative-num-draft-tokens", 0]):
         with Server(TINY, *flags) as s:
-            told.append([s.ask("/v1/chat/completions", body)["choices"] for body in bodies * 2])
+            if told:
+                for body, first in zip(bodies, told[0]):
+                    said = first[0]["message"]["content"]
+                    body["prediction"] = {"type": "content", "content": [
+                        {"type": "text", "text": said[:20] + "Edit"}, {"type": "text", "text": said[25:]}]}
+            answers = [s.ask("/v1/chat/completions", body) for body in bodies * 2]
+            told.append([a["choices"] for a in answers])
             figures = s.wait_idle()  # how many are guessed depends on what steps were measured to take
-            guessed = {k: figures["draft_tokens_" + k] for k in ("forced", "tree", "ngram")}
+            guessed = {k: figures["draft_tokens_" + k] for k in ("forced", "prediction", "tree", "ngram")}
             check(told[-1] == told[0], flags)
-            check("tree,ngram" in flags or not guessed["tree"] + guessed["ngram"], guessed)
+            check(sources in flags or not guessed["tree"] + guessed["ngram"] + guessed["prediction"], guessed)
             check(0 not in flags or not guessed["forced"], guessed)
+            if len(told) > 1:
+                right.append([a["usage"]["completion_tokens_details"] for a in answers])
+    check(right[0] == right[1], right)
+    check(all(d["accepted_prediction_tokens"] > d["rejected_prediction_tokens"] for d in right[0][1::2]), right[0])
     check(all(fits(c[0]["message"]["content"]) for c in told[0][1::2]), told[0])
 
 
