@@ -1,5 +1,7 @@
 /* test_explain.c - why a match ended: each reason, the ring's bound, and that nothing is
- * claimed about what was never there. */
+ * claimed about what was never there. And the copy of the tree that people look at (tree_look.h):
+ * it is what the tree is, and what was evicted last stands in it. */
+#include "cache/tree_look.h"
 #include "cache_literals.h"
 #include "test.h"
 
@@ -303,6 +305,121 @@ TEST(bad_input_and_caches_without_a_tree)
     CHECK_OK(rad_cache_create(NULL, &params, &cache, NULL));
     CHECK(rad_cache_explain(cache, KEY(1), &e) == RAD_E_UNSUPPORTED);
     rad_cache_destroy(cache);
+}
+
+/* All slices, with the keys. */
+static void look_at_all(const rad_cache *cache, tree_look *l)
+{
+    uint32_t slices = 0;
+    while (!l->done) {
+        tree_look_slice(cache, l);
+        slices++;
+    }
+    CHECK(slices == (l->most_id + TREE_LOOK_SLICE - 1) / TREE_LOOK_SLICE);
+}
+
+TEST(a_look_is_what_the_tree_is)
+{
+    enum { TREES = 2100, ROOM = 3 * TREES + 100 };
+    test_env t;
+    rad_env env = test_env_init(&t);
+    rad_cache *cache;
+    CHECK_OK(rad_cache_create(&env,
+                              &(rad_cache_params){.struct_size = sizeof(rad_cache_params),
+                                                  .page_size = 2,
+                                                  .max_tokens = 8 * ROOM},
+                              &cache, NULL));
+    rad_key salted = *KEY(1, 2, 3, 4);
+    salted.cache_salt = "s";
+    insert(cache, &salted);
+    for (rad_token i = 0; i < TREES; i++) {
+        rad_slot slots[6] = {0, 1, 2, 3, 4, 5};
+        CHECK_OK(rad_cache_insert(cache, KEY(i, 1, 2, 3, 4, 5), slots, NULL, NULL, NULL));
+        CHECK_OK(rad_cache_insert(cache, KEY(i, 1, 2, 3, 9, 9), slots, NULL, NULL, NULL));
+    }
+    rad_match match;
+    rad_receipt receipt;
+    CHECK_OK(rad_cache_match_prefix(cache, KEY(7, 1, 2, 3), NULL, &match, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(cache, match.last_node, &receipt, NULL));
+
+    static tree_node_look nodes[ROOM];
+    static rad_token tokens[16 * TREES];
+    tree_look l = {.nodes = nodes, .room = ROOM, .tokens = tokens, .token_room = 16 * TREES};
+    look_at_all(cache, &l);
+    rad_cache_stats stats;
+    rad_cache_get_stats(cache, &stats);
+    CHECK(l.count == stats.num_nodes && l.count == 3 * TREES + 1 && !l.cut);
+    CHECK(l.num_tokens == rad_cache_total_size(cache));
+    uint32_t locked = 0, evictable = 0, salted_nodes = 0;
+    for (uint32_t i = 0; i < l.count; i++) {
+        const tree_node_look *n = &nodes[i];
+        rad_node_info info = {.struct_size = sizeof info};
+        rad_ref ref = {.index = n->id, .generation = n->generation};
+        CHECK_OK(rad_cache_get_node_info(cache, ref, &info, NULL));
+        CHECK(info.num_tokens == n->num_tokens && info.num_children == n->num_children);
+        CHECK(info.parent.index == n->parent && info.parent.generation == n->parent_generation);
+        CHECK(info.lock_ref == n->lock_ref && info.hit_count == n->hit_count);
+        CHECK(info.last_access == n->last_access && info.is_evictable == n->is_evictable);
+        locked += n->lock_ref;
+        evictable += n->is_evictable;
+        salted_nodes += !n->in_default_namespace;
+        rad_token own[8];
+        uint32_t count = 8, total;
+        CHECK_OK(tree_look_tokens(cache, ref, 0, own, &count, &total));
+        CHECK(count == n->num_tokens && total == count);
+        CHECK(memcmp(own, tokens + n->tokens_at, count * sizeof *own) == 0);
+    }
+    CHECK(locked == 1 && salted_nodes == 1 && evictable == 2 * TREES + 1);
+
+    /* The order in which they go is the one that is told. */
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < l.count; i++)
+        if (nodes[i].is_evictable &&
+            (!nodes[first].is_evictable || nodes[i].order[0] < nodes[first].order[0] ||
+             (nodes[i].order[0] == nodes[first].order[0] &&
+              nodes[i].order[1] < nodes[first].order[1])))
+            first = i;
+    rad_ref coldest = {.index = nodes[first].id, .generation = nodes[first].generation};
+    rad_node_info info = {.struct_size = sizeof info};
+    CHECK_OK(rad_cache_evict(cache, nodes[first].num_tokens, NULL, NULL));
+    CHECK(rad_cache_get_node_info(cache, coldest, &info, NULL) == RAD_E_STATE);
+    uint32_t count = 1, total;
+    CHECK(tree_look_tokens(cache, coldest, 0, tokens, &count, &total) == RAD_E_STATE);
+
+    l = (tree_look){.nodes = nodes, .room = 10};
+    while (!l.done)
+        tree_look_slice(cache, &l);
+    CHECK(l.cut && l.count == 10);
+    CHECK_OK(rad_cache_dec_lock_ref(cache, &receipt, NULL));
+    rad_cache_destroy(cache);
+    CHECK(t.bytes == 0);
+}
+
+TEST(what_went_last_is_noted)
+{
+    test_env t;
+    rad_cache *cache = make(&t, 2, 16, false);
+    insert(cache, KEY(1, 2, 3, 4, 5, 6));
+    insert(cache, KEY(9, 8));
+    CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
+    CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
+    const eviction_notes *notes = tree_look_evictions(cache);
+    CHECK(notes->count == 1 && notes->last[0].tokens == 4 && !notes->last[0].whole);
+    CHECK(notes->tokens[0][RAD_EVICTION_ASKED] == 4 && !notes->tokens[0][RAD_EVICTION_ROOM]);
+    CHECK_OK(rad_cache_evict(cache, 4, NULL, NULL));
+    CHECK(notes->count == 2 && notes->last[0].whole && notes->last[0].tokens == 6);
+    CHECK(notes->last[1].tokens == 2 && notes->last[1].node != notes->last[0].node);
+    for (rad_token i = 0; i < 2 * EVICTION_NOTES; i++) {
+        insert(cache, KEY(i, i));
+        CHECK_OK(rad_cache_evict(cache, 2, NULL, NULL));
+    }
+    CHECK(notes->count <= 2 + 2 * EVICTION_NOTES);
+    CHECK(notes->tokens[0][RAD_EVICTION_ASKED] == 8 + 4 * EVICTION_NOTES);
+    rad_cache_destroy(cache);
+    rad_cache *none = make(&t, 2, 0, false);
+    CHECK(!tree_look_evictions(none));
+    rad_cache_destroy(none);
+    CHECK(t.bytes == 0);
 }
 
 TEST_MAIN()

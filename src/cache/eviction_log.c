@@ -66,3 +66,18 @@ void eviction_log_forget(eviction_log *l)
     memset(l->records, 0, ((size_t)l->capacity + 1) * sizeof *l->records);
     l->last = 0;
 }
+
+void eviction_notes_add(eviction_notes *notes, const eviction_note *note)
+{
+    eviction_note *last = &notes->last[(notes->count + EVICTION_NOTES - 1) % EVICTION_NOTES];
+    notes->tokens[note->on_host][note->cause] += note->tokens;
+    /* A leaf that loses its tail page by page is one line. */
+    if (notes->count && last->node == note->node && last->generation == note->generation &&
+        last->on_host == note->on_host && last->cause == note->cause) {
+        const uint32_t before = last->tokens;
+        *last = *note;
+        last->tokens += before;
+        return;
+    }
+    notes->last[notes->count++ % EVICTION_NOTES] = *note;
+}

@@ -32,6 +32,31 @@ size_t eviction_log_bytes(const eviction_log *l);
 void eviction_log_add(eviction_log *l, const eviction_record *record);
 void eviction_log_forget(eviction_log *l); /* everything */
 
+/* ---- what went last, for people who look (tree_look.h) ---- */
+
+enum { EVICTION_NOTES = 64 };
+
+/* Tokens that a node lost in one go, or in several without another's between them. */
+typedef struct eviction_note {
+    uint64_t time_ns;
+    uint64_t idle_operations; /* since a match or an insert last went through the node */
+    uint32_t node, generation;
+    uint32_t namespace_id;
+    uint32_t tokens;
+    uint32_t hit_count;
+    uint16_t cause; /* rad_eviction_cause */
+    bool on_host;   /* it left the host; else the device */
+    bool whole;     /* nothing of the node is left on that tier */
+} eviction_note;
+
+typedef struct eviction_notes {
+    eviction_note last[EVICTION_NOTES]; /* number i lies at i % EVICTION_NOTES */
+    uint64_t count;                     /* since the start */
+    uint64_t tokens[2][2];              /* [on_host][cause], since the start */
+} eviction_notes;
+
+void eviction_notes_add(eviction_notes *notes, const eviction_note *note);
+
 /* The latest eviction of this page, or NULL. */
 const eviction_record *eviction_log_find(const eviction_log *l, uint64_t fingerprint);
 

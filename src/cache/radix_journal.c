@@ -310,6 +310,17 @@ static void journal_on_cut(void *self, radix_tree *t, uint32_t leaf, radix_tier 
             record.fingerprint = j->fingerprints[n->at + i];
             eviction_log_add(log, &record);
         }
+        const eviction_note note = {.time_ns = record.time_ns,
+                                    .idle_operations = t->clock - n->last_access,
+                                    .node = leaf,
+                                    .generation = t->ids.generation[leaf],
+                                    .namespace_id = n->ns,
+                                    .tokens = (n->pages - kept) * t->limits.page_size,
+                                    .hit_count = n->hit_count,
+                                    .cause = (uint16_t)record.cause,
+                                    .on_host = on_host,
+                                    .whole = kept == 0};
+        eviction_notes_add(&j->notes, &note);
     }
 }
 

@@ -30,6 +30,7 @@ typedef struct radix_journal {
     void (*tell_all)(void *user, rad_kv_event_fn visit, void *visit_user);
     void *tell_user;
     eviction_log evictions, host_evictions;
+    eviction_notes notes; /* of both; kept where fingerprints are */
 } radix_journal;
 
 /* What a namespace's chains start from; all zero in the default one. */

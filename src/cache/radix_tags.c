@@ -80,6 +80,12 @@ static void leave(radix_tags *g, radix_tree *t, uint32_t session)
     count_path(g, t, node, UINT32_MAX); /* less one */
 }
 
+uint32_t tags_refs(const radix_tree *t, uint32_t node)
+{
+    const radix_tags *g = radix_part_of(t, &tags_ops);
+    return g ? g->refs[node] : 0;
+}
+
 void tags_move(radix_tree *t, rad_session session, uint32_t node)
 {
     radix_tags *g = radix_part_of(t, &tags_ops);

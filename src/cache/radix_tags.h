@@ -27,4 +27,7 @@ bool tags_init(struct radix_tree *t, uint32_t max_sessions);
 /* A session's turn ended at `node`; not open, or no such part: nothing. O(depth). */
 void tags_move(struct radix_tree *t, rad_session session, uint32_t node);
 
+/* How many open sessions' paths go through the node. */
+uint32_t tags_refs(const struct radix_tree *t, uint32_t node);
+
 #endif
