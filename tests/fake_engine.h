@@ -14,6 +14,7 @@
 #define TESTS_FAKE_ENGINE_H
 
 #include "engine/engine.h"
+#include "engine/engine_inspect.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -454,6 +455,32 @@ void engine_get_storage_status(engine *e, engine_storage_status *status)
     snprintf(status->spec, sizeof status->spec, "%.200s", e->store_spec);
     status->store.pages = 5;
     pthread_mutex_unlock(&e->lock);
+}
+
+/* A tree of nothing. */
+rad_status engine_look_at(engine *e, engine_look *look)
+{
+    memset(look, 0, sizeof *look);
+    engine_get_stats(e, &look->stats);
+    return RAD_OK;
+}
+
+rad_status engine_look_at_tree(engine *e, tree_look *look)
+{
+    (void)e;
+    look->done = true;
+    return RAD_OK;
+}
+
+rad_status engine_look_at_tokens(engine *e, rad_ref node, uint32_t from, rad_token *tokens,
+                                 uint32_t *count, uint32_t *total)
+{
+    (void)e;
+    (void)node;
+    (void)from;
+    (void)tokens;
+    *count = *total = 0;
+    return RAD_E_STATE;
 }
 
 #endif

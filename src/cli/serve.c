@@ -871,7 +871,17 @@ static int run_command(int argc, char **argv, config_file *config)
          .name = "admin-api-key",
          .arg = "KEY",
          .target = &keys.admin,
-         .help = "/flush_cache and /hicache/storage-backend want this key."},
+         .help = "/flush_cache, /hicache/storage-backend and /inspect/... want this key."},
+        {.kind = CLI_FLAG,
+         .name = "no-dashboard",
+         .target = &server_p.no_dashboard,
+         .help =
+             "No /inspect/..., which tell what the cache holds, for whom and why. They are for\n"
+             "whoever has --admin-api-key; without keys for everybody, on loopback alone."},
+        {.kind = CLI_FLAG,
+         .name = "dashboard-text",
+         .target = &server_p.dashboard_text,
+         .help = "They show and search prompts, everybody's, as text and as token ids."},
         {.kind = CLI_FLAG,
          .name = "shared-cache",
          .target = &server_p.shared_cache,

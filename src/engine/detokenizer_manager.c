@@ -126,6 +126,15 @@ static void free_logprobs(engine *e, const detok_message *m)
     rad_free(&e->env, m->prompt_logprobs, req_logprobs_bytes(p, m->num_prompt_logprobs));
 }
 
+/* A token is there: how long it took. */
+static void count_token(engine *e, engine_job *job)
+{
+    const uint64_t now_ns = e->env.now_ns(e->env.user);
+    latency_add(&e->latency, job->token_ns ? LATENCY_INTER_TOKEN : LATENCY_FIRST_TOKEN,
+                now_ns - (job->token_ns ? job->token_ns : job->submitted_ns));
+    job->token_ns = now_ns;
+}
+
 static void handle(engine *e, const detok_message *m)
 {
     engine_job *job = m->job;
@@ -136,6 +145,7 @@ static void handle(engine *e, const detok_message *m)
         return;
     }
 
+    if (has_token) count_token(e, job);
     size_t held = m->finish || job->stopped ? 0 : stop_matcher_held(&job->stops);
     size_t ready = job->pending.len > held ? job->pending.len - held : 0;
     engine_event event = {.id = job->id,
@@ -158,7 +168,10 @@ static void handle(engine *e, const detok_message *m)
         set_finish(&event, job, m);
         set_hidden(&event, job);
         if (started) set_drafts(e, &event, job);
-        event.e2e_latency_s = (double)(e->env.now_ns(e->env.user) - job->submitted_ns) * 1e-9;
+        const uint64_t taken_ns = e->env.now_ns(e->env.user) - job->submitted_ns;
+        event.e2e_latency_s = (double)taken_ns * 1e-9;
+        if (event.finish == ENGINE_FINISH_STOP || event.finish == ENGINE_FINISH_LENGTH)
+            latency_add(&e->latency, LATENCY_END_TO_END, taken_ns);
         count_finish(e, event.finish);
         engine_forget_job(e, job);
     }

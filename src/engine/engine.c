@@ -622,17 +622,20 @@ void engine_abort(engine *e, uint64_t id)
     pthread_mutex_unlock(&e->lock);
 }
 
-static void leave_queue_locked(engine *e, engine_job *job)
+static bool leave_queue_locked(engine *e, engine_job *job)
 {
-    if (job->queued) e->num_queued--;
+    const bool was = job->queued;
+    if (was) e->num_queued--;
     job->queued = false;
+    return was;
 }
 
-void engine_leave_queue(engine *e, engine_job *job)
+bool engine_leave_queue(engine *e, engine_job *job)
 {
     pthread_mutex_lock(&e->lock);
-    leave_queue_locked(e, job);
+    const bool was = leave_queue_locked(e, job);
     pthread_mutex_unlock(&e->lock);
+    return was;
 }
 
 void engine_forget_job(engine *e, engine_job *job)

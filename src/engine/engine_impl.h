@@ -18,6 +18,7 @@
 #include "engine/engine_store.h"
 #include "engine/engine_tiers.h"
 #include "engine/job_shared.h"
+#include "engine/latency.h"
 #include "engine/message_ring.h"
 #include "engine/stop_matcher.h"
 #include "model/runner.h"
@@ -73,6 +74,7 @@ typedef struct engine_job {
     stop_matcher stops;
     text_buf pending; /* text that was not sent yet */
     uint32_t completion_tokens;
+    uint64_t token_ns; /* when the newest token came; 0: none has */
 } engine_job;
 
 /* T and S to D. */
@@ -135,6 +137,8 @@ struct engine {
     size_t queued_bytes;
     uint64_t serial; /* of the newest id */
     engine_counts counts;
+
+    latency_counters latency; /* any thread */
 };
 
 /* What engine_create has loaded, or a test has made. Everything is owned by the engine
@@ -248,8 +252,13 @@ void engine_on_admit(void *e, req *r);
  * from the scheduler's thread. */
 rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user), void *user);
 
+/* engine_get_stats in two halves: what the scheduler's thread fills in, and what any thread adds.
+ */
+void engine_fill_stats(engine *e, engine_stats *stats);
+void engine_add_stats(engine *e, engine_stats *stats);
+
 /* Takes a job out of the table: no abort can reach it any more. */
 void engine_forget_job(engine *e, engine_job *job);
-void engine_leave_queue(engine *e, engine_job *job);
+bool engine_leave_queue(engine *e, engine_job *job); /* false: it had left it before */
 
 #endif

@@ -106,7 +106,11 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
 
 void engine_on_admit(void *user, req *r)
 {
-    engine_leave_queue(user, r->user);
+    engine *e = user;
+    engine_job *job = r->user;
+    /* One that was retracted comes here again. */
+    if (engine_leave_queue(e, job))
+        latency_add(&e->latency, LATENCY_QUEUE, e->env.now_ns(e->env.user) - job->submitted_ns);
 }
 
 /* ---- calls ---- */
@@ -129,25 +133,35 @@ static rad_status call(engine *e, engine_call *c)
     return c->status;
 }
 
-static void do_stats(engine *e, engine_call *c)
+void engine_fill_stats(engine *e, engine_stats *s)
 {
-    engine_stats *s = c->stats;
     scheduler_get_stats(e->scheduler, &s->sched);
     if (e->params.on_gpu &&
         cuda_runner_memory(e->runner, &s->gpu_free_bytes, &s->gpu_total_bytes) != RAD_OK)
         s->gpu_free_bytes = s->gpu_total_bytes = 0;
 }
 
-void engine_get_stats(engine *e, engine_stats *stats)
+static void do_stats(engine *e, engine_call *c)
 {
-    *stats = (engine_stats){.kv_populated_bytes = engine_populate_bytes(&e->populate) +
-                                                  engine_populate_bytes(&e->populate_window)};
-    engine_call c = {.fn = do_stats, .stats = stats};
-    call(e, &c);
+    engine_fill_stats(e, c->stats);
+}
+
+void engine_add_stats(engine *e, engine_stats *stats)
+{
+    stats->kv_populated_bytes = engine_populate_bytes(&e->populate) +
+                                engine_populate_bytes(&e->populate_window);
     stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);
     pthread_mutex_lock(&e->lock);
     stats->requests = e->counts;
     pthread_mutex_unlock(&e->lock);
+}
+
+void engine_get_stats(engine *e, engine_stats *stats)
+{
+    *stats = (engine_stats){0};
+    engine_call c = {.fn = do_stats, .stats = stats};
+    call(e, &c);
+    engine_add_stats(e, stats);
 }
 
 static void do_check(engine *e, engine_call *c)

@@ -159,6 +159,12 @@ size_t scheduler_used_window_slots(const scheduler *s);
 /* O(transfers under way). */
 void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 
+/* Every request that runs, then those that fetch, then those that wait, by arrival; until visit
+ * says no. And the cache, for those who only look: tree_look.h. */
+typedef bool (*scheduler_visit_fn)(void *user, const req *r, bool fetching);
+void scheduler_visit_reqs(const scheduler *s, scheduler_visit_fn visit, void *user);
+const rad_cache *scheduler_cache(const scheduler *s);
+
 /* P2 and every structure's own check, over all live requests. RAD_E_CORRUPT in words.
  * O(all slots). */
 rad_status scheduler_check(const scheduler *s, rad_error *err);

@@ -57,6 +57,21 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats)
                                 stats->window_evictable_tokens - stats->window_protected_tokens;
 }
 
+void scheduler_visit_reqs(const scheduler *s, scheduler_visit_fn visit, void *user)
+{
+    for (uint32_t i = 0; i < s->num_running; i++)
+        if (!visit(user, s->running[i], false)) return;
+    for (uint32_t i = 0; i < s->tiers.num_fetching; i++)
+        if (!visit(user, s->tiers.fetching[i], true)) return;
+    for (const req *r = s->waiting.first; r; r = r->wait_next)
+        if (!visit(user, r, false)) return;
+}
+
+const rad_cache *scheduler_cache(const scheduler *s)
+{
+    return s->pools.tree_cache;
+}
+
 rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *err)
 {
     if (!s->params.max_sessions)

@@ -240,6 +240,9 @@ void write_openai_tail(const call *c, json_writer *w); /* of both endpoints' ans
 /* json_explain.c: where the item's cached tokens came from and why there were no more, or only
  * rounded counts; NULL when that is not known, or not told. */
 json_t *json_cache_explanation(const call_item *item);
+/* The tiers' part of it, exact, and why something was evicted (rad_eviction_cause) in a word. */
+json_t *json_explain_hits(const prompt_hits *hits, const req_why *why);
+const char *json_eviction_cause(uint32_t cause);
 /* Logprobs of the ids from that byte of them on, in each dialect's form; null when the request
  * did not ask. With `echo` those of the prompt that were not sent come before them. */
 void put_chat_logprobs(json_writer *w, const call_item *item, size_t from_byte);

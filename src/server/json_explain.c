@@ -78,6 +78,29 @@ static json_t *counts_alone(const call_item *item, const server_params *p)
     return json;
 }
 
+json_t *json_explain_hits(const prompt_hits *hits, const req_why *w)
+{
+    json_t *json = json_object(), *device = tier(hits->cached - hits->loaded, &w->device);
+    if (hits->copied) add(device, "copied", json_integer(hits->copied));
+    add(json, "device", device);
+    if (w->is_cut) add(json, "computed_from", json_integer(w->cut_from));
+    if (!w->has_tiers) return json;
+    json_t *host = tier(hits->loaded - hits->fetched, &w->host);
+    add(host, "found", json_integer(w->host_tokens));
+    add(host, "load", json_string(w->load_failed ? "failed" : WORD(loads, w->load)));
+    add(json, "host", host);
+    add(json, "storage",
+        json_pack("{s:I, s:s, s:I, s:I}", "tokens", (json_int_t)hits->fetched, "end",
+                  WORD(prefetch_ends, w->prefetch), "asked", (json_int_t)w->asked_tokens, "present",
+                  (json_int_t)w->present_tokens));
+    return json;
+}
+
+const char *json_eviction_cause(uint32_t cause)
+{
+    return WORD(causes, cause);
+}
+
 json_t *json_cache_explanation(const call_item *item)
 {
     const req_why *w = &item->why;
@@ -90,18 +113,8 @@ json_t *json_cache_explanation(const call_item *item)
     if (!cached_exact(p)) return json;
     json_t *guessed = drafts(&item->drafts);
     if (guessed) add(json, "drafts", guessed);
-    json_t *device = tier(item->hits.cached - item->hits.loaded, &w->device);
-    if (item->hits.copied) add(device, "copied", json_integer(item->hits.copied));
-    add(json, "device", device);
-    if (w->is_cut) add(json, "computed_from", json_integer(w->cut_from));
-    if (!w->has_tiers) return json;
-    json_t *host = tier(item->hits.loaded - item->hits.fetched, &w->host);
-    add(host, "found", json_integer(w->host_tokens));
-    add(host, "load", json_string(w->load_failed ? "failed" : WORD(loads, w->load)));
-    add(json, "host", host);
-    add(json, "storage",
-        json_pack("{s:I, s:s, s:I, s:I}", "tokens", (json_int_t)item->hits.fetched, "end",
-                  WORD(prefetch_ends, w->prefetch), "asked", (json_int_t)w->asked_tokens, "present",
-                  (json_int_t)w->present_tokens));
+    json_t *tiers = json_explain_hits(&item->hits, w);
+    (void)json_object_update(json, tiers);
+    json_decref(tiers);
     return json;
 }

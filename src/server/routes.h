@@ -54,6 +54,10 @@
     ROUTE("/server_info",             ROUTE_GET,    handle_server_info)                            \
     ROUTE("/get_server_info",         ROUTE_GET,    handle_server_info)                            \
     ROUTE("/metrics",                 ROUTE_GET,    handle_metrics)                                \
+    ROUTE("/inspect/status", ROUTE_ADMIN | ROUTE_GET, handle_inspect_status)                       \
+    ROUTE("/inspect/tree",   ROUTE_ADMIN | ROUTE_GET, handle_inspect_tree)                         \
+    ROUTE("/inspect/node",   ROUTE_ADMIN | ROUTE_GET, handle_inspect_node)                         \
+    ROUTE("/inspect/search", ROUTE_ADMIN | ROUTE_POST, handle_inspect_search)                      \
     ROUTE("/flush_cache", ROUTE_ADMIN | ROUTE_POST, handle_flush_cache)                            \
     ROUTE("/hicache/storage-backend", ROUTE_ADMIN | ROUTE_CHANGE, handle_storage_backend)
 

@@ -393,6 +393,7 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     if (!s) return rad_fail(err, RAD_E_NOMEM, "server: no memory");
     s->env = rad_env_or_default(env);
     s->engine = e;
+    s->started_ns = server_now_ns(s);
     s->can_pin = engine_get_info(e)->max_pinned_tokens > 0;
     model_digest(engine_get_info(e)->model_path, s->model_digest);
     s->params = *params;
@@ -509,6 +510,7 @@ void server_destroy(server *s)
     clients_destroy(s->clients);
     response_store_destroy(s->responses);
     sessions_destroy(s->sessions);
+    picture_destroy(s->picture);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     pthread_mutex_destroy(&s->lock);

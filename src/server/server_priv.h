@@ -9,6 +9,7 @@
 #include "server/clients.h"
 #include "server/connection.h"
 #include "server/figures.h"
+#include "server/inspect.h"
 #include "server/model_digest.h"
 #include "server/random_id.h"
 #include "server/response_store.h"
@@ -51,6 +52,7 @@ typedef struct worker {
 /* Each with its work, so that none waits for another's. */
 enum {
     WORKER_ADMIN,        /* figures */
+    WORKER_INSPECT,      /* the cache as people look at it */
     WORKER_WAITER,       /* what may have to wait: flushing, changes of the store */
     WORKER_PARSER,       /* bodies, */
     WORKER_LARGE_PARSER, /* large ones, */
@@ -131,6 +133,8 @@ struct server {
     sessions *sessions;        /* likewise */
     worker workers[NUM_WORKERS];
     flush_result flushed; /* the waiter's */
+    struct tree_picture *picture; /* that worker's; NULL until somebody looks */
+    uint64_t started_ns;
     turn turn;
 };
 
