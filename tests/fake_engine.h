@@ -366,6 +366,18 @@ void engine_get_stats(engine *e, engine_stats *stats)
     pthread_mutex_unlock(&e->lock);
 }
 
+rad_status engine_get_kv_index(engine *e, engine_kv_index *index)
+{
+    (void)e;
+    *index = (engine_kv_index){0};
+    return RAD_E_STATE;
+}
+
+void engine_kv_index_fini(engine_kv_index *index)
+{
+    (void)index;
+}
+
 rad_status engine_check(engine *e, rad_error *err)
 {
     (void)e;

@@ -2,6 +2,7 @@
  *
  * The store here has a gate: its clear and its figures wait until the test opens it. What is
  * counted meanwhile is whole requests, from their first token to their last. */
+#include "engine/kv_queue.h"
 #include "engine_rig.h"
 
 #include <unistd.h>
@@ -509,6 +510,55 @@ TEST(numbers_of_the_tiers_arrive)
     p.hicache_copy_threads = 64;
     p.hicache_max_transfers = 65536;
     CHECK(engine_tiers_check(&p, &err) == RAD_E_INVAL && strstr(err.text, "65535 at most"));
+}
+
+/* ---- batches of KV events on their way to another thread ---- */
+
+enum { BATCHES = 20000 };
+
+static void *pop_batches(void *arg)
+{
+    kv_queue *q = arg;
+    uint64_t next = 0;
+    while (next < BATCHES) {
+        kv_batch *b = kv_queue_pop(q);
+        if (!b) continue;
+        CHECK(b->seq == next && b->len == next % 100 + 1);
+        for (size_t i = 0; i < b->len; i++)
+            CHECK(b->bytes[i] == (uint8_t)next);
+        next++;
+        kv_batch_free(b);
+    }
+    return NULL;
+}
+
+TEST(batches_of_events_pass_to_another_thread_in_order_and_bounded)
+{
+    uint8_t bytes[100];
+    kv_queue q;
+    pthread_t thread;
+    CHECK_OK(kv_queue_init(&q, NULL, 8, 300));
+    memset(bytes, 1, sizeof bytes);
+    for (uint64_t i = 0; i < 3; i++)
+        CHECK(kv_queue_push(&q, i, bytes, 100));
+    CHECK(!kv_queue_push(&q, 3, bytes, 1)); /* of bytes there are enough */
+    for (uint64_t i = 0; i < 3; i++)
+        kv_batch_free(kv_queue_pop(&q));
+    for (uint64_t i = 0; i < 8; i++)
+        CHECK(kv_queue_push(&q, i, bytes, 1));
+    CHECK(!kv_queue_push(&q, 8, bytes, 1) && kv_queue_count(&q) == 8); /* and of batches */
+    kv_queue_fini(&q);
+
+    CHECK_OK(kv_queue_init(&q, NULL, 8, 300));
+    CHECK(pthread_create(&thread, NULL, pop_batches, &q) == 0);
+    for (uint64_t i = 0; i < BATCHES; i++) {
+        memset(bytes, (int)(i & 255), sizeof bytes);
+        while (!kv_queue_push(&q, i, bytes, i % 100 + 1))
+            ;
+    }
+    pthread_join(thread, NULL);
+    CHECK(!kv_queue_count(&q) && !kv_queue_pop(&q));
+    kv_queue_fini(&q);
 }
 
 TEST_MAIN()

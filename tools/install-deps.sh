@@ -13,13 +13,14 @@ fi
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
        libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev liburing-dev libhiredis-dev
        libcmocka-dev python3"
+extra="libzmq3-dev" # without it the build works, and says what it cannot do
 case "${1:-build}" in
-build) packages="$build" ;;
-test)  packages="$build g++ clang-14 openssl python3-numpy redis-server python3-jinja2 python3-jsonschema nginx-light haproxy" ;;
+build) packages="$build $extra" ;;
+test)  packages="$build $extra g++ clang-14 openssl python3-numpy redis-server python3-jinja2 python3-jsonschema python3-zmq python3-msgpack nginx-light haproxy" ;;
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools" ;;
-deb)   packages="$build debhelper lintian dpkg-dev debootstrap" ;;
+deb)   packages="$build $extra debhelper lintian dpkg-dev debootstrap" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
 *) echo "usage: $0 [list] build|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
 esac

@@ -287,6 +287,7 @@ static int run_command(int argc, char **argv, config_file *config)
             "  POST /pin_prefix, /unpin_prefix               what is cached of a prefix is kept\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache[?tiers=device,host,storage]\n"
+            "  GET  /kv_events                               which blocks are cached\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"
             "\n"
             "With --log-level info every request leaves a line on stderr: when, method and path,\n"
@@ -871,7 +872,7 @@ static int run_command(int argc, char **argv, config_file *config)
          .name = "admin-api-key",
          .arg = "KEY",
          .target = &keys.admin,
-         .help = "/flush_cache, /hicache/storage-backend and /inspect/... want this key."},
+         .help = "/flush_cache, /kv_events, /hicache/storage-backend and /inspect/... want this key."},
         {.kind = CLI_FLAG,
          .name = "no-dashboard",
          .target = &server_p.no_dashboard,
@@ -903,6 +904,16 @@ static int run_command(int argc, char **argv, config_file *config)
              "May be given more than once. Names of loopback are always right; where the server\n"
              "listens on loopback, others are refused (a proxy in front may send its own), and\n"
              "elsewhere once a name is given."},
+        {.kind = CLI_HEADING, .help = "Watching it:"},
+        {.kind = CLI_TEXT,
+         .name = "kv-events-config",
+         .arg = "JSON",
+         .target = &engine_p.kv_events_config,
+         .help =
+             "Publishes what enters and leaves the cache, for cache-aware routers: an object as\n"
+             "SGLang's and vLLM's, {\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\",\n"
+             "\"replay_endpoint\": \"tcp://*:5558\"}; docs/kv-events.md has all keys. Who can\n"
+             "connect there reads the token ids of all prompts. Default: nothing is published."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",

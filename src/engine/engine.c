@@ -49,7 +49,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
-    return engine_tiers_check(p, err);
+    kv_events_config events;
+    status = engine_events_check(p, &events, err);
+    return status ? status : engine_tiers_check(p, err);
 }
 
 const char *engine_schedule_policies(char *text, size_t size)
@@ -178,6 +180,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .hicache = e->tiers.enabled ? &e->tiers.hicache : NULL,
         .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,
         .is_end_token = is_end_token,
+        .kv_events = e->kv_events.on,
         .on_output = engine_on_output,
         .on_admit = engine_on_admit,
         .user = e,
@@ -278,6 +281,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .device_name = e->device_name,
         .computes_on = e->computes_on,
         .device_bytes = gpu ? gpu->total_bytes : 0,
+        .kv_events = e->publisher ? &e->kv_events : NULL,
         .why_no_gpu = e->why_no_gpu,
         .kv_bytes_per_token =
             runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS),
@@ -369,6 +373,12 @@ static void log_info(const engine *e)
                 "storage: %s",
                 (unsigned long long)i->host_tokens, (unsigned long long)i->host_window_tokens,
                 (unsigned long long)i->host_states, e->tiers.has_store ? e->tiers.spec : "none");
+    if (i->kv_events)
+        rad_log(&e->env, RAD_LOG_WARN,
+                "engine: KV events are published at %s%s%s: whoever can connect there reads the token "
+                "ids of all prompts",
+                i->kv_events->endpoint, i->kv_events->replay_endpoint[0] ? ", replays at " : "",
+                i->kv_events->replay_endpoint);
     rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,
@@ -465,12 +475,15 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     rad_status status = complete_params(&e->params, &e->runner->info, err);
     if (status == RAD_OK) status = create_table(e, err);
     if (status == RAD_OK) status = init_tiers(e, parts, err);
+    if (status == RAD_OK) status = engine_events_check(&e->params, &e->kv_events, err);
     if (status == RAD_OK) status = create_scheduler(e, err);
+    if (status == RAD_OK) status = engine_events_init(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
     if (status == RAD_OK) status = start_populating(e, err);
     if (status == RAD_OK) status = start_threads(e, err);
     if (status == RAD_OK) status = engine_store_start(e, err);
+    if (status == RAD_OK && e->publisher) status = kv_publisher_start(e->publisher, err);
     if (status != RAD_OK) {
         engine_destroy(e);
         return status;
@@ -479,7 +492,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
     e->params.schedule_policy = e->params.pooling = e->params.device = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
-    e->params.hicache_eviction_policy = NULL;
+    e->params.hicache_eviction_policy = e->params.kv_events_config = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;
     e->params.hicache_storage_backend_extra_config = e->params.hicache_storage_mode = NULL;
     *out = e;
@@ -511,6 +524,7 @@ void engine_destroy(engine *e)
 
     engine_populate_stop(&e->populate);
     engine_populate_stop(&e->populate_window);
+    kv_publisher_destroy(e->publisher); /* it may wait for the scheduler's thread until that ends */
     scheduler_destroy(e->scheduler);
     answer_forms_fini(e);
     engine_tiers_fini(&e->tiers);

@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "base/memory_budget.h"
+#include "engine/kv_publisher.h"
 #include "grammar/grammar.h"
 #include "model/sampler.h"
 #include "model/weights_policy.h"
@@ -128,6 +129,8 @@ typedef struct engine_params {
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
 
+    const char *kv_events_config; /* KV events for routers, see kv_events_config.h; NULL: none */
+
     const char *device; /* where it computes: cpu (also NULL), cuda, cuda:N, or auto: a GPU where
                          * one can be used */
 } engine_params;
@@ -233,6 +236,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *device_name;     /* of a GPU: "NVIDIA H100 80GB HBM3"; else "" */
     const char *why_no_gpu;      /* on the CPU, where device was auto; else "" */
     uint64_t device_bytes;       /* of a GPU's memory; 0: the CPU's */
+    const kv_events_config *kv_events; /* in force, with the ports that were chosen; NULL: none */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
 const tokenizer *engine_tokenizer(const engine *e);
@@ -416,10 +420,28 @@ typedef struct engine_stats {
     uint64_t kv_populated_bytes; /* of the pool: written, or made ready; 0 without
                                   * kv_populate_ahead */
     uint64_t gpu_free_bytes, gpu_total_bytes; /* of the GPU's memory; 0: it computes on the CPU */
+    kv_publisher_stats kv_events;             /* all 0 where none are published */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */
 void engine_get_stats(engine *e, engine_stats *stats);
+
+/* Which blocks a router that has followed all KV events knows to be cached, and the number of the next
+ * batch; RAD_E_STATE: no events are published. In order of the tiers; a copy made between two steps,
+ * that the caller frees with engine_kv_index_fini, also after a failure. */
+typedef struct engine_kv_block {
+    int64_t hash;
+    const char *medium; /* static */
+} engine_kv_block;
+
+typedef struct engine_kv_index {
+    uint64_t next_seq;
+    engine_kv_block *blocks;
+    size_t count, room;
+} engine_kv_index;
+
+rad_status engine_get_kv_index(engine *e, engine_kv_index *index);
+void engine_kv_index_fini(engine_kv_index *index);
 
 /* Returns when all memory that kv_populate_ahead asks for is ready: true, or cannot be had. It is
  * made ready while no request runs or waits: call it then. */

@@ -117,6 +117,8 @@ struct engine {
     engine_tiers tiers;
     engine_store store;
     engine_populate populate, populate_window;
+    kv_events_config kv_events;  /* constant */
+    kv_publisher *publisher;     /* NULL: KV events are off */
     uint64_t window_total_tokens; /* asked of the scheduler */
     hidden_pooling pooling;       /* of embeddings */
     answer_forms forms;           /* the tokenizer thread's */
@@ -256,6 +258,12 @@ rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user),
  */
 void engine_fill_stats(engine *e, engine_stats *stats);
 void engine_add_stats(engine *e, engine_stats *stats);
+
+/* engine_events.c: the publisher, if the params ask for one (before the scheduler, which then tells);
+ * and what the scheduler's thread does after each step. */
+rad_status engine_events_check(const engine_params *params, kv_events_config *out, rad_error *err);
+rad_status engine_events_init(engine *e, rad_error *err);
+void engine_publish_events(engine *e);
 
 /* Takes a job out of the table: no abort can reach it any more. */
 void engine_forget_job(engine *e, engine_job *job);

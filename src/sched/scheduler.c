@@ -291,6 +291,9 @@ static rad_status check_params(const scheduler_params *p, rad_error *err)
         return rad_fail(
             err, RAD_E_INVAL,
             "scheduler: sessions, pins and retention need a cache that keeps something");
+    if (p->cache_kind == RAD_CACHE_CHUNK && p->kv_events)
+        return rad_fail(err, RAD_E_INVAL,
+                        "scheduler: KV events need a cache that keeps something");
     if (p->streaming_sessions && !p->max_sessions)
         return rad_fail(err, RAD_E_INVAL, "scheduler: streaming_sessions without max_sessions");
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
@@ -337,6 +340,7 @@ static rad_cache_params tree_params(scheduler *s)
         .window_tokens = s->pools.window.tokens,
         .max_namespaces = s->params.max_namespaces,
         .eviction = s->params.eviction,
+        .enable_kv_events = s->params.kv_events,
         .explain_pages = explain_pages(s),
         .state_pool = s->pools.states.pool,
         /* Behind the front of a page no state is kept. */

@@ -18,6 +18,7 @@
 
 #include <radish/evict_policy.h>
 #include <radish/hicache.h>
+#include <radish/kv_events.h>
 
 #include "model/runner.h"
 #include "sched/req.h"
@@ -84,6 +85,9 @@ typedef struct scheduler_params {
     bool streaming_sessions;    /* each keeps its K/V and row between turns; else tags */
     bool retention;             /* requests may ask to be retained */
     uint64_t max_pinned_tokens; /* budget of pins; 0: none */
+
+    bool kv_events; /* the cache tells what enters and leaves it, on all tiers: see
+                     * scheduler_take_events. Not for a ChunkCache */
 
     rad_eviction_options eviction; /* of the cache; all 0: lru */
     uint32_t max_namespaces;       /* of the cache and of its host tier; 0 = by their pages */
@@ -164,6 +168,11 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 typedef bool (*scheduler_visit_fn)(void *user, const req *r, bool fetching);
 void scheduler_visit_reqs(const scheduler *s, scheduler_visit_fn visit, void *user);
 const rad_cache *scheduler_cache(const scheduler *s);
+
+/* KV events since the last call, and what is cached now as events: rad_cache_take_events and
+ * rad_cache_snapshot_events. RAD_E_STATE: scheduler_params.kv_events is off. */
+rad_status scheduler_take_events(scheduler *s, rad_kv_event_fn visit, void *user);
+rad_status scheduler_snapshot_events(scheduler *s, rad_kv_event_fn visit, void *user);
 
 /* P2 and every structure's own check, over all live requests. RAD_E_CORRUPT in words.
  * O(all slots). */

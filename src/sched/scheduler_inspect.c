@@ -72,6 +72,16 @@ const rad_cache *scheduler_cache(const scheduler *s)
     return s->pools.tree_cache;
 }
 
+rad_status scheduler_take_events(scheduler *s, rad_kv_event_fn visit, void *user)
+{
+    return rad_cache_take_events(s->pools.inner_cache, visit, user);
+}
+
+rad_status scheduler_snapshot_events(scheduler *s, rad_kv_event_fn visit, void *user)
+{
+    return rad_cache_snapshot_events(s->pools.inner_cache, visit, user);
+}
+
 rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *err)
 {
     if (!s->params.max_sessions)

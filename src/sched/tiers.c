@@ -78,6 +78,7 @@ static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_e
     tiers.host_pool = s->tiers.host_pool;
     tiers.window_host_pool = s->tiers.window_host_pool;
     tiers.host_states = s->tiers.host_states;
+    tiers.tier_events = s->params.kv_events;
     return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
 }
 

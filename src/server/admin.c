@@ -197,6 +197,7 @@ static void answer_server_info(call *c)
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
+    if (json && i->kv_events) json_object_set_new(json, "kv_events", json_kv_events(i));
     call_reply_json(c, 200, json);
 }
 

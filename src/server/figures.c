@@ -21,6 +21,7 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
 #define WINDOW(field)         SCHED(window_##field), TELLS, .window = true
 
 #define STATES(field) SCHED(states_##field), .states = true
+#define EVENTS(field) AT(engine.kv_events.field), TELLS, .events = true
 
 /* Values of one metric stand together, its help at the first, and tell alike. */
 static const figure table[] = {
@@ -366,6 +367,25 @@ static const figure table[] = {
      SCHED(lost_loads), TELLS, .tiers = true},
     {"transfers_under_way", GAUGE("radish:hicache_transfers", "Transfers under way."),
      TIER(tickets)},
+
+    /* KV events */
+    {"kv_event_batches",
+     COUNTER("radish:kv_event_batches_total", "Batches of KV events that were published."),
+     EVENTS(batches)},
+    {"kv_event_bytes", COUNTER("radish:kv_event_bytes_total", "Of these, bytes."), EVENTS(bytes)},
+    {"kv_event_dropped_batches",
+     COUNTER("radish:kv_event_dropped_batches_total",
+             "Batches that the queue had no room for: a gap in the numbers."),
+     EVENTS(dropped_batches)},
+    {"kv_event_restatements",
+     COUNTER("radish:kv_event_restatements_total",
+             "Times that all that is cached was told anew, for those who lost events."),
+     EVENTS(restatements)},
+    {"kv_event_replays",
+     COUNTER("radish:kv_event_replays_total", "Replays that were asked for."), EVENTS(replays)},
+    {"kv_event_queued",
+     GAUGE("radish:kv_event_queued_batches", "Batches on their way to the socket."),
+     EVENTS(queued)},
 };
 
 const figure *figures_table(size_t *count)

@@ -35,6 +35,7 @@ typedef struct figure {
     bool window;  /* likewise, where layers with a window have memory of their own */
     bool states;  /* likewise, where there are recurrent layers */
     bool gpu;     /* likewise, where it computes on a GPU */
+    bool events;  /* likewise, where KV events are published */
 } figure;
 
 const figure *figures_table(size_t *count);

@@ -48,7 +48,8 @@ void prometheus_write(struct evbuffer *out, const engine_info *info, const serve
         const figure *row = &rows[i];
         bool hidden = (row->tells && !cache_figures) || (row->tiers && !info->hierarchical_cache) ||
                       (row->window && !info->window_total_tokens) ||
-                      (row->states && !info->max_states) || (row->gpu && !info->device_bytes);
+                      (row->states && !info->max_states) || (row->gpu && !info->device_bytes) ||
+                      (row->events && !info->kv_events);
         if (!row->metric || hidden) continue;
         if (row->type) write_head(out, row->metric, row->type, row->help);
         write_value(out, row->metric, row->label, info->model_name, figure_value(row, f));

@@ -59,6 +59,7 @@
     ROUTE("/inspect/node",   ROUTE_ADMIN | ROUTE_GET, handle_inspect_node)                         \
     ROUTE("/inspect/search", ROUTE_ADMIN | ROUTE_POST, handle_inspect_search)                      \
     ROUTE("/flush_cache", ROUTE_ADMIN | ROUTE_POST, handle_flush_cache)                            \
+    ROUTE("/kv_events",   ROUTE_ADMIN | ROUTE_GET,  handle_kv_events)                              \
     ROUTE("/hicache/storage-backend", ROUTE_ADMIN | ROUTE_CHANGE, handle_storage_backend)
 
 /* A name stands behind these: /v1/responses/resp_1234. */

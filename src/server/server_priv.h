@@ -232,6 +232,8 @@ void call_find_mark(call *c);
 /* ---- admin ---- */
 /* An object of the request's body, small and not counted; NULL and words. */
 json_t *read_small_body(struct evhttp_request *http, api_error *err);
+/* Of /server_info: where KV events are published. */
+json_t *json_kv_events(const engine_info *info);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,
