@@ -1,0 +1,330 @@
+/* bench_forms.c - decoding under a grammar, beside decoding without; and forced text as drafts.
+ *
+ * One model, two schedulers: one drafts what a grammar forces, one never drafts. Both run each case
+ * in turn, and every answer under a grammar is made by both and must be the same.
+ *
+ *     masks    no drafts: a batch under a grammar, beside the same batch without one
+ *     jump     under a grammar: with forced text as drafts, beside the same without drafts
+ *
+ * Loads: `records`, an array of objects whose text is mostly forced (names, words of an enum, small
+ * numbers, short texts); `texts`, an array of strings, where nearly all tokens are allowed. `half`:
+ * every other request has a grammar.
+ *
+ * Random weights take any spelling of a forced text; a trained model takes its usual one. `usual`:
+ * longer tokens are made likelier, which comes to the same; both sides have that.
+ *
+ * ratio: the median over the rounds of (time of the other / time), of decoding alone.
+ *
+ * With BENCH_CPU_TIME in the environment one thread computes, and CPU time counts.
+ *
+ * usage: bench_forms MODEL.gguf [requests, 8] [tokens of an answer, 64] [rounds, 7] */
+#include "bench.h"
+
+#include "base/mix64.h"
+#include "model/model_runner.h"
+#include "sched/grammar_rule.h"
+#include "sched/scheduler_impl.h"
+#include "text/tokenizer.h"
+
+enum { MOST_REQS = 32, PROMPT = 48, MOST_NEW = 4096, MOST_ROUNDS = 99, DRAFTS = 8 };
+
+#define RECORD                                                                                     \
+    "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {"                    \
+    "\"product_identifier\": {\"type\": \"integer\", \"minimum\": 0, \"maximum\": 999}, "          \
+    "\"availability\": {\"enum\": [\"in_stock\", \"out_of_stock\", \"discontinued\"]}, "           \
+    "\"customer_rating\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 5}, "               \
+    "\"short_name\": {\"type\": \"string\", \"minLength\": 1, \"maxLength\": 8}, "                 \
+    "\"is_refundable\": {\"type\": \"boolean\"}, "                                                 \
+    "\"warehouse_location\": {\"type\": \"object\", \"additionalProperties\": false, "             \
+    "\"properties\": {\"country_code\": {\"enum\": [\"DE\", \"FR\", \"US\"]}, "                    \
+    "\"shelf_number\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 99}}, "                \
+    "\"required\": [\"country_code\", \"shelf_number\"]}}, \"required\": "                         \
+    "[\"product_identifier\", \"availability\", \"customer_rating\", \"short_name\", "             \
+    "\"is_refundable\", \"warehouse_location\"]}"
+
+/* Neither ends before its answer is as long as it is to be. */
+static const char records[] = "{\"type\": \"array\", \"minItems\": 4096, \"items\": " RECORD "}";
+static const char texts[] =
+    "{\"type\": \"array\", \"minItems\": 4096, \"items\": {\"type\": \"string\"}}";
+
+typedef struct load {
+    const char *name;
+    grammar *form; /* NULL: free */
+    bool half;
+    bool drawn; /* at temperature 1, top_p 0.95 */
+    bool usual;
+} load;
+
+typedef struct answer {
+    req r;
+    grammar_rule rule;
+    uint32_t count;
+    rad_token ids[MOST_NEW];
+} answer;
+
+typedef struct server {
+    scheduler *s;
+    answer *answers; /* [MOST_REQS] */
+    uint32_t ended;
+    double from; /* when the last request got its first token */
+} server;
+
+static uint32_t num_reqs, num_new, num_rounds, vocab_size;
+static logit_bias *lengths; /* [num_lengths] a bias for each token that has bytes */
+static uint32_t num_lengths;
+
+static void must(rad_status status, const rad_error *err)
+{
+    if (status == RAD_OK) return;
+    fprintf(stderr, "bench_forms: %s\n", err->text);
+    exit(1);
+}
+
+static void *need(void *p)
+{
+    if (!p) must(RAD_E_NOMEM, &(rad_error){.text = "no memory"});
+    return p;
+}
+
+static void on_output(void *user, const req_output *outputs, uint32_t count)
+{
+    server *v = user;
+    for (uint32_t i = 0; i < count; i++) {
+        const req_output *o = &outputs[i];
+        answer *a = o->req->user;
+        if (o->finish == REQ_FINISH_ERROR) must(RAD_E_STATE, &o->req->error);
+        if (o->token >= 0 && !a->count) v->from = bench_now();
+        if (o->token >= 0) a->ids[a->count++] = o->token;
+        v->ended += o->finish != REQ_FINISH_NONE;
+    }
+}
+
+/* The scheduler prices steps by the clock that they are measured with. */
+static uint64_t now_ns(void *user)
+{
+    (void)user;
+    return (uint64_t)(bench_now() * 1e9);
+}
+
+static void start(runner *model, bool drafts, server *v)
+{
+    rad_error err = {0};
+    rad_env env = rad_env_or_default(NULL);
+    env.now_ns = now_ns;
+    const scheduler_params p = {.runner = model,
+                                .page_size = 1,
+                                .max_total_tokens = 2ull * MOST_REQS * (PROMPT + num_new) + 4096,
+                                .max_running_requests = MOST_REQS,
+                                .max_queued_requests = MOST_REQS,
+                                .chunked_prefill_size = 2048,
+                                .context_length = PROMPT + num_new,
+                                .max_draft_tokens = drafts ? DRAFTS : 0,
+                                .on_output = on_output,
+                                .user = v};
+    v->answers = need(calloc(MOST_REQS, sizeof *v->answers));
+    must(scheduler_create(&env, &p, &v->s, &err), &err);
+}
+
+/* ---- the vocabulary ---- */
+
+static void make_vocab(const tokenizer *tok, grammar_vocab **v)
+{
+    rad_error err = {0};
+    char *bytes = need(malloc((size_t)vocab_size * TOKENIZER_MAX_PIECE)), *at = bytes;
+    grammar_piece *pieces = need(calloc(vocab_size, sizeof *pieces));
+    lengths = need(calloc(vocab_size, sizeof *lengths));
+    for (uint32_t id = 0; id < RAD_MIN(vocab_size, tokenizer_vocab_size(tok)); id++) {
+        const size_t n = tokenizer_piece(tok, (rad_token)id, true, at, TOKENIZER_MAX_PIECE);
+        const bool control = tokenizer_is_control(tok, (rad_token)id);
+        pieces[id] = (grammar_piece){.bytes = at, .len = (uint32_t)n, .control = control};
+        at += n;
+        if (!n || control) continue;
+        lengths[num_lengths++] = (logit_bias){(rad_token)id, 4 * (float)RAD_MIN(n, (size_t)24)};
+    }
+    const rad_token end = tokenizer_eos(tok);
+    const grammar_vocab_params p = {
+        .pieces = pieces, .vocab_size = vocab_size, .end_tokens = &end, .num_end_tokens = end >= 0};
+    must(grammar_vocab_create(NULL, &p, v, &err), &err);
+    if (grammar_vocab_warm(*v)) exit(1);
+    free(bytes);
+    free(pieces);
+}
+
+static grammar *compile(grammar_vocab *v, const char *schema)
+{
+    rad_error err = {0};
+    const grammar_spec spec = {.kind = GRAMMAR_JSON_SCHEMA, .text = schema, .len = strlen(schema)};
+    grammar *g;
+    must(grammar_compile(v, &spec, NULL, &g, &err), &err);
+    return g;
+}
+
+/* ---- cases ---- */
+
+/* Seconds of decoding the answers to the prompts of `seed`. */
+static double run(server *v, const load *l, uint64_t seed)
+{
+    rad_error err = {0};
+    v->ended = 0;
+    for (uint32_t i = 0; i < num_reqs; i++) {
+        rad_token ids[PROMPT];
+        answer *a = &v->answers[i];
+        uint64_t state = seed * MOST_REQS + i + 1;
+        for (uint32_t t = 0; t < PROMPT; t++)
+            ids[t] = (rad_token)((state = mix64(state + t)) % vocab_size);
+        req_params p = {.ids = ids,
+                        .num_ids = PROMPT,
+                        .max_new_tokens = num_new,
+                        .ignore_eos = true,
+                        .sampling = {.temperature = l->drawn ? 1 : 0,
+                                     .top_p = l->drawn ? 0.95f : 1,
+                                     .seed = seed + i,
+                                     .bias = lengths,
+                                     .num_bias = l->usual ? num_lengths : 0},
+                        .user = a};
+        memset(a, 0, offsetof(answer, ids));
+        if (l->form && !(l->half && i % 2)) {
+            must(grammar_rule_init(&a->rule, l->form, &err), &err);
+            p.rule = &a->rule.base;
+        }
+        must(req_init(&a->r, NULL, &p, &err), &err);
+        must(scheduler_add(v->s, &a->r, &err), &err);
+    }
+    while (v->ended < num_reqs)
+        scheduler_step(v->s);
+    const double seconds = bench_now() - v->from;
+    for (uint32_t i = 0; i < num_reqs; i++) {
+        req_fini(&v->answers[i].r);
+        if (v->answers[i].rule.matcher) grammar_rule_fini(&v->answers[i].rule);
+    }
+    return seconds;
+}
+
+static void compare(const server *a, const server *b)
+{
+    for (uint32_t i = 0; i < num_reqs; i++)
+        if (a->answers[i].count != b->answers[i].count ||
+            memcmp(a->answers[i].ids, b->answers[i].ids, a->answers[i].count * sizeof(rad_token))) {
+            fprintf(stderr, "bench_forms: answer %u is another one with drafts\n", i);
+            exit(1);
+        }
+}
+
+/* `b` beside `a`, of which each has its server. Returns nothing; prints the row. */
+static void run_case(server *of_a, const load *a, server *of_b, const load *b)
+{
+    double ratios[MOST_ROUNDS], rates[MOST_ROUNDS];
+    scheduler_stats before, after;
+    static uint64_t seed;
+    run(of_b, b, seed++); /* masks that are met for the first time, and prices of rows */
+    scheduler_get_stats(of_b->s, &before);
+    for (uint32_t round = 0; round < num_rounds; round++, seed++) {
+        double time_a = 0, time_b = 0;
+        for (int turn = 0; turn < 2; turn++)
+            if ((turn + round) % 2)
+                time_b = run(of_b, b, seed);
+            else
+                time_a = run(of_a, a, seed);
+        if (a->form) compare(of_a, of_b);
+        ratios[round] = time_a / time_b;
+        rates[round] = num_reqs * (num_new - 1) / time_b;
+    }
+    scheduler_get_stats(of_b->s, &after);
+    qsort(ratios, num_rounds, sizeof *ratios, bench_compare);
+    qsort(rates, num_rounds, sizeof *rates, bench_compare);
+    const double masks = (double)(after.masks - before.masks);
+    const double ns = (double)(after.mask_ns - before.mask_ns);
+    const double wait = (double)(after.mask_wait_ns - before.mask_wait_ns);
+    const double steps = (double)(after.forward_steps - before.forward_steps) *
+                         (of_a == of_b ? 0.5 : 1); /* both sides' are counted there */
+    printf("%-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  mask %5.1f us, waited %5.1f us a "
+           "step",
+           b->half ? "half" : b->name,
+           b->drawn   ? "drawn"
+           : b->usual ? "usual"
+                      : "greedy",
+           ratios[num_rounds / 2], ratios[0], ratios[num_rounds - 1], rates[num_rounds / 2],
+           masks > 0 ? ns / masks * 1e-3 : 0, wait / steps * 1e-3);
+    const uint64_t proposed = after.drafts.proposed[DRAFT_FORCED] -
+                              before.drafts.proposed[DRAFT_FORCED];
+    const uint64_t accepted = after.drafts.accepted[DRAFT_FORCED] -
+                              before.drafts.accepted[DRAFT_FORCED];
+    if (of_a != of_b)
+        printf("  %llu drafts, %.0f%% right, %.2f tokens a step", (unsigned long long)proposed,
+               proposed ? 100.0 * (double)accepted / (double)proposed : 0,
+               1 + (double)accepted / (double)(after.drafts.req_steps - before.drafts.req_steps));
+    printf("\n");
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    rad_error err = {0};
+    gguf_file *file;
+    runner *model;
+    tokenizer *tok;
+    grammar_vocab *vocab;
+    num_reqs = argc > 2 ? (uint32_t)atoi(argv[2]) : 8;
+    num_new = argc > 3 ? (uint32_t)atoi(argv[3]) : 64;
+    num_rounds = argc > 4 ? (uint32_t)atoi(argv[4]) : 7;
+    if (argc < 2 || argc > 5 || num_reqs < 1 || num_reqs > MOST_REQS || num_new < 8 ||
+        num_new > MOST_NEW || num_rounds < 1 || num_rounds > MOST_ROUNDS) {
+        fprintf(stderr,
+                "usage: bench_forms MODEL.gguf [requests] [tokens of an answer] [rounds]\n");
+        return 2;
+    }
+    must(gguf_open(NULL, argv[1], &file, &err), &err);
+    must(tokenizer_create(NULL, file, &tok, &err), &err);
+    const model_runner_params params = {.dtype = RAD_BF16,
+                                        .kv_dtype = RAD_BF16,
+                                        .set_kv_dtype = true,
+                                        .max_batch_tokens = 2048 + 3 * MOST_REQS,
+                                        .max_batch_logits = scheduler_max_batch_logits(MOST_REQS),
+                                        .context_length = PROMPT + num_new,
+                                        .attn = attn_cpu(NULL),
+                                        .num_threads = getenv("BENCH_CPU_TIME") ? 1 : 0};
+    must(model_runner_create(NULL, file, &params, &model, &err), &err);
+    gguf_close(file);
+    vocab_size = model->info.vocab_size;
+    make_vocab(tok, &vocab);
+    tokenizer_destroy(tok);
+    server with = {0}, without = {0};
+    start(model, true, &with);
+    start(model, false, &without);
+    grammar *of_records = compile(vocab, records), *of_texts = compile(vocab, texts);
+    printf("%s, %u tokens, %u requests, %u new tokens, %u rounds in turn\n", argv[1], vocab_size,
+           num_reqs, num_new, num_rounds);
+    printf("masks: no drafts, beside the same batch without a grammar\n");
+    static const struct {
+        bool texts, half, drawn;
+    } cases[] = {
+        {0}, {.drawn = true}, {.texts = true}, {.texts = true, .drawn = true}, {.half = true}};
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        const load form = {.name = cases[i].texts ? "texts" : "records",
+                           .form = cases[i].texts ? of_texts : of_records,
+                           .half = cases[i].half,
+                           .drawn = cases[i].drawn};
+        const load free_one = {.name = "free", .drawn = cases[i].drawn};
+        run_case(&without, &free_one, &without, &form);
+    }
+    printf("jump: forced text as drafts, beside the same without drafts\n");
+    for (int usual = 1; usual >= 0; usual--)
+        for (uint32_t n = num_reqs, all = num_reqs;; n = 1) {
+            const load form = {.name = "records", .form = of_records, .usual = usual};
+            num_reqs = n;
+            printf("%2u requests  ", n);
+            run_case(&without, &form, &with, &form);
+            num_reqs = all;
+            if (n == 1) break;
+        }
+    scheduler_destroy(with.s);
+    scheduler_destroy(without.s);
+    grammar_unref(of_records);
+    grammar_unref(of_texts);
+    grammar_vocab_destroy(vocab);
+    free(lengths);
+    free(with.answers);
+    free(without.answers);
+    runner_destroy(model);
+    return 0;
+}
