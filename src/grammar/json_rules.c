@@ -35,11 +35,6 @@ static nfa_frag set_of(gr_builder *b, const char *ranges, chars_form form)
     return f;
 }
 
-static nfa_frag literal(gr_builder *b, const char *text)
-{
-    return nfa_literal(&b->n, text, strlen(text));
-}
-
 static nfa_frag then(gr_builder *b, nfa_frag a, nfa_frag next)
 {
     return nfa_concat(&b->n, a, next);
@@ -50,7 +45,7 @@ static nfa_frag then(gr_builder *b, nfa_frag a, nfa_frag next)
 static nfa_frag unicode_escape(gr_builder *b)
 {
     nfa *n = &b->n;
-    nfa_frag f = literal(b, "u");
+    nfa_frag f = nfa_text(&b->n, "u");
     uint32_t hex[3], out = nfa_state(n), high = nfa_state(n);
     for (int i = 2; i >= 0; i--)
         hex[i] = nfa_state(n);
@@ -109,7 +104,7 @@ nfa_frag json_char(gr_builder *b, bool one_way)
     chars_add(&beyond, 0x80, CHARS_LAST);
     plain = nfa_either(n, plain, chars_frag(n, &beyond, CHARS_UTF8));
     chars_fini(&beyond);
-    nfa_frag escape = literal(b, "\\");
+    nfa_frag escape = nfa_text(&b->n, "\\");
     nfa_frag letters = set_of(b, "\"\"//\\\\bbffnnrrtt", CHARS_UTF8);
     letters = nfa_either(n, letters, unicode_escape(b));
     return nfa_either(n, plain, then(b, escape, letters));
@@ -121,7 +116,7 @@ uint32_t json_string_rule(gr_builder *b)
     uint32_t rule = known(b, KNOWN_STRING, &fresh);
     if (!fresh || b->mem.status) return rule;
     nfa_frag f = nfa_repeat(&b->n, json_char(b, false), 0, UINT32_MAX);
-    builder_define(b, rule, then(b, f, literal(b, "\"")));
+    builder_define(b, rule, then(b, f, nfa_text(&b->n, "\"")));
     return rule;
 }
 
@@ -131,12 +126,12 @@ uint32_t json_number_rule(gr_builder *b, bool integer)
     nfa *n = &b->n;
     uint32_t rule = known(b, integer ? KNOWN_INTEGER : KNOWN_NUMBER, &fresh);
     if (!fresh || b->mem.status) return rule;
-    nfa_frag f = nfa_repeat(n, literal(b, "-"), 0, 1);
-    nfa_frag zero = literal(b, "0"), digits = set_of(b, "19", CHARS_UTF8);
+    nfa_frag f = nfa_repeat(n, nfa_text(&b->n, "-"), 0, 1);
+    nfa_frag zero = nfa_text(&b->n, "0"), digits = set_of(b, "19", CHARS_UTF8);
     digits = then(b, digits, nfa_repeat(n, set_of(b, "09", CHARS_UTF8), 0, UINT32_MAX));
     f = then(b, f, nfa_either(n, zero, digits));
     if (!integer) {
-        nfa_frag part = literal(b, ".");
+        nfa_frag part = nfa_text(&b->n, ".");
         part = then(b, part, nfa_repeat(n, set_of(b, "09", CHARS_UTF8), 1, UINT32_MAX));
         f = then(b, f, nfa_repeat(n, part, 0, 1));
         nfa_frag power = set_of(b, "EEee", CHARS_UTF8);
@@ -155,8 +150,8 @@ static nfa_frag blanks(gr_builder *b)
     bool fresh;
     uint32_t rule = known(b, KNOWN_BLANKS, &fresh);
     if (fresh && !b->mem.status) {
-        nfa_frag f = nfa_repeat(&b->n, literal(b, " "), 0, 1);
-        nfa_frag line = literal(b, "\n");
+        nfa_frag f = nfa_repeat(&b->n, nfa_text(&b->n, " "), 0, 1);
+        nfa_frag line = nfa_text(&b->n, "\n");
         line = then(b, line, nfa_repeat(&b->n, set_of(b, "  \t\t", CHARS_UTF8), 0, MOST_BLANKS));
         builder_define(b, rule, nfa_either(&b->n, f, line));
     }
@@ -174,13 +169,13 @@ nfa_frag json_mark(gr_builder *b, json_place place, char mark)
     bool inner = place == JSON_COMMA || place == JSON_COLON;
     nfa_frag f = place == JSON_OPEN ? nfa_nothing(n) : json_lead(b);
     f = then(b, f, nfa_literal(n, &mark, 1));
-    if (inner && b->space == GRAMMAR_SPACE_ONE) return then(b, f, literal(b, " "));
+    if (inner && b->space == GRAMMAR_SPACE_ONE) return then(b, f, nfa_text(&b->n, " "));
     return inner ? then(b, f, json_lead(b)) : f;
 }
 
 static nfa_frag member(gr_builder *b, uint32_t value)
 {
-    nfa_frag f = literal(b, "\"");
+    nfa_frag f = nfa_text(&b->n, "\"");
     f = then(b, f, nfa_rule(&b->n, json_string_rule(b)));
     f = then(b, f, json_mark(b, JSON_COLON, ':'));
     return then(b, f, nfa_rule(&b->n, value));
@@ -208,12 +203,12 @@ uint32_t json_value_rule(gr_builder *b)
     json_number_rule(b, false);
     uint32_t rule = known(b, KNOWN_VALUE, &fresh);
     if (!fresh || b->mem.status) return rule;
-    nfa_frag f = literal(b, "\"");
+    nfa_frag f = nfa_text(&b->n, "\"");
     f = then(b, f, nfa_rule(n, json_string_rule(b)));
     f = nfa_either(n, f, nfa_rule(n, json_number_rule(b, false)));
-    f = nfa_either(n, f, literal(b, "true"));
-    f = nfa_either(n, f, literal(b, "false"));
-    f = nfa_either(n, f, literal(b, "null"));
+    f = nfa_either(n, f, nfa_text(&b->n, "true"));
+    f = nfa_either(n, f, nfa_text(&b->n, "false"));
+    f = nfa_either(n, f, nfa_text(&b->n, "null"));
     f = nfa_either(n, f, bracketed(b, true, rule));
     f = nfa_either(n, f, bracketed(b, false, rule));
     builder_define(b, rule, f);

@@ -78,6 +78,11 @@ void nfa_raw(nfa *n, uint32_t from, uint32_t to, unsigned lo, unsigned hi);
 nfa_frag nfa_nothing(nfa *n); /* the empty text */
 nfa_frag nfa_never(nfa *n);   /* no text */
 nfa_frag nfa_literal(nfa *n, const char *bytes, size_t len);
+static inline nfa_frag nfa_text(nfa *n, const char *text)
+{
+    return nfa_literal(n, text, strlen(text));
+}
+
 nfa_frag nfa_rule(nfa *n, uint32_t rule);
 nfa_frag nfa_anchor(nfa *n, nfa_kind kind);
 nfa_frag nfa_control(nfa *n, uint32_t token);

@@ -1,0 +1,85 @@
+/* schema_string.c - what strings may be, by length, pattern and format. */
+#include "grammar/regex.h"
+#include "grammar/schema_impl.h"
+
+const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format)
+{
+    gr_mem *mem = &c->b->mem;
+    uint32_t id = keys_find(&c->pattern_of, (uintptr_t)text);
+    if (id == NO_KEY) {
+        dfa d;
+        const char *expression = json_string_value(text);
+        rad_error *err = mem->err, words = {0};
+        if (is_format) expression = format_expression(expression);
+        mem->err = &words;
+        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), CHARS_JSON, is_format);
+        mem->err = err;
+        if (!ok) {
+            if (err)
+                rad_fail(err, mem->status, "\"pattern\" %.100s: %.300s", expression, words.text);
+            return NULL;
+        }
+        id = keys_add(&c->pattern_of, (uintptr_t)text);
+        if (schema_failed(c) || !GR_GROW(mem, c->patterns, c->cap_patterns, (uint64_t)id + 1)) {
+            dfa_fini(&d);
+            return NULL;
+        }
+        c->patterns[id] = (schema_pattern){text, d};
+        c->num_patterns = id + 1;
+    }
+    return &c->patterns[id].d;
+}
+
+bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
+{
+    gr_builder *b = c->b;
+    nfa n;
+    bool lengths = m->min_length || m->max_length != UINT64_MAX || !m->num_texts;
+    *d = (dfa){0};
+    if (m->max_length != UINT64_MAX && m->max_length > SCHEMA_MOST_LENGTH) {
+        gr_fail(&b->mem, RAD_E_LIMIT, "\"maxLength\": more than %d is not served",
+                SCHEMA_MOST_LENGTH);
+        return false;
+    }
+    if (lengths) {
+        uint32_t most = m->max_length == UINT64_MAX ? UINT32_MAX : (uint32_t)m->max_length;
+        nfa_init(&n, &b->mem, b->n.bytes);
+        nfa kept = b->n;
+        b->n = n; /* json_char builds there */
+        nfa_frag f =
+            m->min_length <= m->max_length
+                ? nfa_repeat(&b->n, json_char(b, m->num_texts > 0), (uint32_t)m->min_length, most)
+                : nfa_never(&b->n);
+        n = b->n;
+        b->n = kept;
+        if (!b->mem.status) dfa_make(d, &n, f);
+        nfa_fini(&n);
+    }
+    for (uint32_t i = 0; i < m->num_texts && !schema_failed(c); i++) {
+        const dfa *text = schema_pattern_dfa(c, m->texts[i], m->is_format[i]);
+        if (!text) break;
+        dfa both = {0};
+        if (!d->mem)
+            dfa_both(&both, text, text); /* a copy */
+        else
+            dfa_both(&both, d, text);
+        dfa_fini(d);
+        *d = both;
+    }
+    if (schema_failed(c)) dfa_fini(d);
+    return !schema_failed(c);
+}
+
+nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m)
+{
+    gr_builder *b = c->b;
+    nfa *n = &b->n;
+    nfa_frag f = nfa_text(&b->n, "\"");
+    if (!m->num_texts && !m->min_length && m->max_length == UINT64_MAX)
+        return nfa_concat(n, f, nfa_rule(n, json_string_rule(b)));
+    dfa d;
+    if (!schema_string_dfa(c, m, &d)) return f;
+    f = nfa_concat(n, f, dfa_embed(n, &d));
+    dfa_fini(&d);
+    return nfa_concat(n, f, nfa_text(&b->n, "\""));
+}
