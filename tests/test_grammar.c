@@ -504,6 +504,9 @@ TEST(what_is_not_served_is_refused_in_words)
         {GRAMMAR_EBNF, "root ::= %token x", "the id of a token"},
         {GRAMMAR_EBNF, "root ::= %regex a", "between slashes"},
         {GRAMMAR_EBNF, "root ::= %lark", "only %token"},
+        {GRAMMAR_EBNF, "root ::= %text {} \"a\"", "between slashes"},
+        {GRAMMAR_EBNF, "root ::= %text /a/", "a schema in braces"},
+        {GRAMMAR_EBNF, "root ::= %text {\"type\": \"null\"} /a/", "no text has this form"},
         {GRAMMAR_EBNF, "root ::= \"\\q\"", "names no character"},
         {GRAMMAR_EBNF, "a ::= b \"x\" | \"y\"\nb ::= a \"z\" | \"w\"", "left recursion"},
     };
@@ -527,6 +530,15 @@ TEST(rules_are_read_as_gbnf_and_w3c_write_them)
         const char *text, *yes[4], *no[4];
     } cases[] = {
         {"root ::= \"a\" | 'b' # or\nx ::= \"y\"", {"a", "b"}, {"c", "y", ""}},
+        {"root ::= %python {\"enum\": [true, [null, \"'\\\"\"]]} | %json {\"const\": true}",
+         {"True", "true", "[None, \"'\\\"\"]"},
+         {"None", "[null, \"'\\\"\"]", "\"True\""}},
+        {"root ::= %text {\"type\": [\"string\", \"null\"], \"minLength\": 2} /<\\/p>/ \"</p>\"",
+         {"a\"</p>", "</p</p>", "\n\\</p>"},
+         {"a</p>", "x</p></p>", "null</", "ab"}},
+        {"root ::= %text {\"enum\": [\"no\", \"null\", 3]} /^null$/",
+         {"no"},
+         {"null", "3", "\"no\""}},
         {"x ::= \"y\"\nroot ::= x x", {"yy"}, {"y", "yyy"}},
         {"first ::= [a-c]+ /* some */ \"!\"?", {"abc", "a!"}, {"", "!", "d"}},
         {"root ::= (\"a\" |\n \"b\" \"c\")* next\nnext ::= \"\\n\" \"\\x41\\u00e9\\U0001F600\"",

@@ -28,6 +28,7 @@ typedef struct gr_builder {
     uint32_t num_rules, cap_rules;
     grammar_space space;
     bool closed_objects;
+    bool python; /* JSON is written as Python does: True, False, None */
     const struct grammar_vocab *vocab; /* whose control tokens can be named */
     uint32_t known[16]; /* rule + 1 of what many schemas use: json_rules.h */
 } gr_builder;

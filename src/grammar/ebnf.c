@@ -6,11 +6,13 @@
  *
  * A rule ends where the next name ::= begins; the one named root begins, or else the first. A text
  * in quotes knows \n \r \t \\ \" \' \xHH \uHHHH \UHHHHHHHH; classes are those of regex.h, and . is
- * any character. Three words more:
+ * any character. Five words more:
  *
- *     %token 17       this control token of the vocabulary, by its id
- *     %regex /a+/     texts that match (\/ is a slash)
- *     %json {...}     JSON by this schema
+ *     %token 17            this control token of the vocabulary, by its id
+ *     %regex /a+/          texts that match (\/ is a slash)
+ *     %json {...}          JSON by this schema
+ *     %python {...}        the same with Python's True, False and None
+ *     %text {...} /<\/p>/  its strings as they are, in which no match of the expression is found
  *
  * Rules may call each other and themselves, also at their beginning (link.c). */
 #include "grammar/grammar_impl.h"
@@ -227,57 +229,105 @@ static size_t json_length(const reader *r)
     return 0;
 }
 
-static nfa_frag read_word(reader *r)
+static nfa_frag read_token(reader *r, size_t begin)
 {
     gr_builder *b = r->b;
+    uint64_t id = 0;
+    size_t digits = r->i;
+    for (int c; (c = look(r, 0)) >= '0' && c <= '9' && id < 1u << 24; r->i++)
+        id = id * 10 + (uint64_t)(c - '0');
+    if (digits == r->i || id >= 1u << 24)
+        refuse(r, RAD_E_INVAL, begin, "%token is followed by the id of a token");
+    else if (!vocab_names(b->vocab, (uint32_t)id))
+        refuse(r, RAD_E_INVAL, begin,
+               "%token names a control token that does not end the answer; others are written "
+               "as text");
+    return nfa_control(&b->n, (uint32_t)id & 0xffffff);
+}
+
+/* An expression between slashes; those that match as a whole, or where a match is found. */
+static bool read_expression(reader *r, bool whole, dfa *d)
+{
+    size_t first = r->i + 1, end = first;
+    while (end < r->len && r->text[end] != '/')
+        end += r->text[end] == '\\' ? 2 : 1;
+    if (look(r, 0) != '/' || end >= r->len) {
+        refuse(r, RAD_E_INVAL, r->i, "here an expression between slashes is wanted");
+        return false;
+    }
+    r->i = end + 1;
+    return regex_dfa(r->b, d, r->text + first, end - first, CHARS_UTF8, whole);
+}
+
+static nfa_frag read_regex(reader *r, size_t begin)
+{
+    dfa d = {0};
+    nfa_frag f = {0};
+    (void)begin;
+    if (read_expression(r, true, &d)) f = dfa_embed(&r->b->n, &d);
+    dfa_fini(&d);
+    return f;
+}
+
+/* A schema in braces: its text, moved over. */
+static const char *read_braces(reader *r, size_t begin, size_t *len)
+{
+    const char *at = r->text + r->i;
+    *len = json_length(r);
+    if (!*len) refuse(r, RAD_E_INVAL, begin, "this word is followed by a schema in braces");
+    r->i += *len;
+    return at;
+}
+
+static nfa_frag read_json(reader *r, size_t begin)
+{
+    uint32_t rule = 0;
+    size_t len;
+    const char *schema = read_braces(r, begin, &len);
+    if (ok(r)) schema_build(r->b, schema, len, &rule);
+    return nfa_rule(&r->b->n, rule);
+}
+
+static nfa_frag read_python(reader *r, size_t begin)
+{
+    r->b->python = true;
+    nfa_frag f = read_json(r, begin);
+    r->b->python = false;
+    return f;
+}
+
+static nfa_frag read_text(reader *r, size_t begin)
+{
+    uint32_t rule = 0;
+    size_t len;
+    dfa barred = {0};
+    const char *schema = read_braces(r, begin, &len);
+    skip_blanks(r);
+    if (ok(r) && read_expression(r, false, &barred))
+        schema_build_text(r->b, schema, len, &barred, &rule);
+    dfa_fini(&barred);
+    return nfa_rule(&r->b->n, rule);
+}
+
+static nfa_frag read_word(reader *r)
+{
+    static const struct {
+        const char *word;
+        nfa_frag (*read)(reader *r, size_t begin);
+    } words[] = {{"%token", read_token},
+                 {"%regex", read_regex},
+                 {"%json", read_json},
+                 {"%python", read_python},
+                 {"%text", read_text}};
     size_t begin = r->i;
-    if (is_word(r, "%token")) {
-        uint64_t id = 0;
-        r->i += 6;
+    for (size_t i = 0; i < RAD_COUNT(words); i++) {
+        if (!is_word(r, words[i].word)) continue;
+        r->i += strlen(words[i].word);
         skip_blanks(r);
-        size_t digits = r->i;
-        for (int c; (c = look(r, 0)) >= '0' && c <= '9' && id < 1u << 24; r->i++)
-            id = id * 10 + (uint64_t)(c - '0');
-        if (digits == r->i || id >= 1u << 24)
-            refuse(r, RAD_E_INVAL, begin, "%token is followed by the id of a token");
-        else if (!vocab_names(b->vocab, (uint32_t)id))
-            refuse(r, RAD_E_INVAL, begin,
-                   "%token names a control token that does not end the answer; others are written "
-                   "as text");
-        return nfa_control(&b->n, (uint32_t)id & 0xffffff);
+        return words[i].read(r, begin);
     }
-    if (is_word(r, "%regex")) {
-        r->i += 6;
-        skip_blanks(r);
-        size_t first = r->i + 1, end = first;
-        while (end < r->len && r->text[end] != '/')
-            end += r->text[end] == '\\' ? 2 : 1;
-        if (look(r, 0) != '/' || end >= r->len) {
-            refuse(r, RAD_E_INVAL, begin, "%regex is followed by an expression between slashes");
-            return nfa_nothing(&b->n);
-        }
-        dfa d = {0};
-        nfa_frag f = {0};
-        if (regex_dfa(b, &d, r->text + first, end - first, CHARS_UTF8, true))
-            f = dfa_embed(&b->n, &d);
-        dfa_fini(&d);
-        r->i = end + 1;
-        return f;
-    }
-    if (is_word(r, "%json")) {
-        uint32_t rule = 0;
-        r->i += 5;
-        skip_blanks(r);
-        size_t len = json_length(r);
-        if (!len)
-            refuse(r, RAD_E_INVAL, begin, "%json is followed by a schema in braces");
-        else
-            schema_build(b, r->text + r->i, len, &rule);
-        r->i += len;
-        return nfa_rule(&b->n, rule);
-    }
-    refuse(r, RAD_E_INVAL, begin, "only %token, %regex and %json begin with a %");
-    return nfa_nothing(&b->n);
+    refuse(r, RAD_E_INVAL, begin, "only %token, %regex, %json, %python and %text begin with a %");
+    return nfa_nothing(&r->b->n);
 }
 
 static nfa_frag read_alternatives(reader *r);

@@ -3,25 +3,29 @@
  * Each is made once per grammar, when it is first asked for (in the middle of another fragment,
  * which does it no harm), and never copied into its callers: so its states have names by which the
  * vocabulary keeps their masks for all grammars. White space is part of the name: there are three
- * sets. */
+ * sets; and which words are true, false and null (gr_builder.python). */
 #include "grammar/schema.h"
 
 enum { KNOWN_STRING = 1, KNOWN_NUMBER, KNOWN_INTEGER, KNOWN_VALUE, KNOWN_OBJECT, KNOWN_BLANKS };
-enum { MOST_BLANKS = 40 };
+enum { KNOWN_KINDS = 8, MOST_BLANKS = 40 };
 
 /* The rule of this kind; *fresh: it was made now, and needs a fragment. */
 static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
 {
-    *fresh = !b->known[kind];
+    const bool python = b->python &&
+                        (kind == KNOWN_STRING || kind == KNOWN_VALUE || kind == KNOWN_OBJECT);
+    uint32_t *at = &b->known[kind + (python ? KNOWN_KINDS : 0)];
+    *fresh = !*at;
     if (*fresh) {
         uint32_t rule = builder_rule(b);
         if (b->mem.status) return 0;
-        b->known[kind] = rule + 1;
+        *at = rule + 1;
         b->rules[rule].apart = true;
         bool spaced = kind >= KNOWN_VALUE;
-        b->rules[rule].shared = kind + (spaced ? 8 * (uint32_t)b->space : 0);
+        b->rules[rule].shared = kind + KNOWN_KINDS *
+                                           ((spaced ? (uint32_t)b->space : 0) + (python ? 3 : 0));
     }
-    return b->known[kind] - 1;
+    return *at - 1;
 }
 
 static nfa_frag set_of(gr_builder *b, const char *ranges, chars_form form)
@@ -86,11 +90,12 @@ static nfa_frag unicode_escape(gr_builder *b)
     return f;
 }
 
+/* Python has other escapes: what is written in one way is the same text in both. */
 nfa_frag json_char(gr_builder *b, bool one_way)
 {
     static const char as_is[] = {0x20, '!', '#', '[', ']', 0x7f, 0};
     nfa *n = &b->n;
-    if (one_way) {
+    if (one_way || b->python) {
         char_set any;
         chars_init(&any, &b->mem);
         chars_add(&any, 0, CHARS_LAST);
@@ -206,9 +211,9 @@ uint32_t json_value_rule(gr_builder *b)
     nfa_frag f = nfa_text(&b->n, "\"");
     f = then(b, f, nfa_rule(n, json_string_rule(b)));
     f = nfa_either(n, f, nfa_rule(n, json_number_rule(b, false)));
-    f = nfa_either(n, f, nfa_text(&b->n, "true"));
-    f = nfa_either(n, f, nfa_text(&b->n, "false"));
-    f = nfa_either(n, f, nfa_text(&b->n, "null"));
+    f = nfa_either(n, f, nfa_text(n, json_word(b, JSON_TRUE)));
+    f = nfa_either(n, f, nfa_text(n, json_word(b, JSON_FALSE)));
+    f = nfa_either(n, f, nfa_text(n, json_word(b, JSON_NULL)));
     f = nfa_either(n, f, bracketed(b, true, rule));
     f = nfa_either(n, f, bracketed(b, false, rule));
     builder_define(b, rule, f);
@@ -227,6 +232,15 @@ uint32_t json_object_rule(gr_builder *b)
 
 /* ---- one value ---- */
 
+const char *json_word(const gr_builder *b, json_type type)
+{
+    switch (type) {
+    case JSON_TRUE: return b->python ? "True" : "true";
+    case JSON_FALSE: return b->python ? "False" : "false";
+    default: return b->python ? "None" : "null";
+    }
+}
+
 static uint32_t put_text(gr_builder *b, uint32_t at, const char *text, size_t len)
 {
     nfa_frag f = nfa_literal(&b->n, text, len);
@@ -242,11 +256,13 @@ static uint32_t put_string(gr_builder *b, uint32_t at, const char *text, size_t 
     return put_text(b, f.out, "\"", 1);
 }
 
-static uint32_t put_mark(gr_builder *b, uint32_t at, json_place place, char mark)
+/* A mark, and behind one that opens what stands before the first item, if there is one. */
+static uint32_t put_mark(gr_builder *b, uint32_t at, json_place place, char mark, bool leads)
 {
-    bool one = b->space == GRAMMAR_SPACE_ONE && (place == JSON_COMMA || place == JSON_COLON);
-    char text[2] = {mark, ' '};
-    return put_text(b, at, text, one ? 2 : 1);
+    nfa_frag f = json_mark(b, place, mark);
+    if (leads) f = then(b, f, json_lead(b));
+    nfa_empty(&b->n, at, f.in);
+    return f.out;
 }
 
 static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
@@ -258,31 +274,34 @@ static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
     bool any = false;
     if (b->mem.status) return at;
     switch (json_typeof(value)) {
-    case JSON_NULL: return put_text(b, at, "null", 4);
-    case JSON_TRUE: return put_text(b, at, "true", 4);
-    case JSON_FALSE: return put_text(b, at, "false", 5);
+    case JSON_NULL:
+    case JSON_TRUE:
+    case JSON_FALSE: {
+        const char *word = json_word(b, json_typeof(value));
+        return put_text(b, at, word, strlen(word));
+    }
     case JSON_INTEGER:
     case JSON_REAL: return put_text(b, at, number, number_text(value, number));
     case JSON_STRING: return put_string(b, at, json_string_value(value), json_string_length(value));
     case JSON_ARRAY:
-        at = put_mark(b, at, JSON_OPEN, '[');
+        at = put_mark(b, at, JSON_OPEN, '[', json_array_size(value));
         json_array_foreach((json_t *)value, i, item)
         {
-            if (i) at = put_mark(b, at, JSON_COMMA, ',');
+            if (i) at = put_mark(b, at, JSON_COMMA, ',', false);
             at = put_value(b, at, item);
         }
-        return put_mark(b, at, JSON_CLOSE, ']');
+        return put_mark(b, at, JSON_CLOSE, ']', false);
     case JSON_OBJECT:
-        at = put_mark(b, at, JSON_OPEN, '{');
+        at = put_mark(b, at, JSON_OPEN, '{', json_object_size(value));
         json_object_foreach((json_t *)value, name, item)
         {
-            if (any) at = put_mark(b, at, JSON_COMMA, ',');
+            if (any) at = put_mark(b, at, JSON_COMMA, ',', false);
             any = true;
             at = put_string(b, at, name, strlen(name));
-            at = put_mark(b, at, JSON_COLON, ':');
+            at = put_mark(b, at, JSON_COLON, ':', false);
             at = put_value(b, at, item);
         }
-        return put_mark(b, at, JSON_CLOSE, '}');
+        return put_mark(b, at, JSON_CLOSE, '}', false);
     }
     return at;
 }

@@ -105,23 +105,24 @@ static bool visit_frag(schema_expansion *x, const schema_merged *m)
     gr_builder *b = c->b;
     size_t i;
     json_t *value;
-    if (m->bare) {
+    const unsigned types = c->barred ? m->types & IS_STRING : m->types;
+    if (m->bare && !c->barred) {
         put_way(x, nfa_rule(&b->n, json_value_rule(b)));
     } else if (m->only) {
-        if (schema_all_allow(c, m, m->only)) put_way(x, json_literal(b, m->only));
+        if (schema_all_allow(c, m, m->only)) put_way(x, schema_value_frag(c, m->only));
     } else if (m->values) {
         json_array_foreach((json_t *)m->values, i, value)
         {
-            if (schema_all_allow(c, m, value)) put_way(x, json_literal(b, value));
+            if (schema_all_allow(c, m, value)) put_way(x, schema_value_frag(c, value));
         }
     } else {
-        if (m->types & IS_NULL) put_way(x, nfa_text(&b->n, "null"));
-        if (m->types & IS_BOOLEAN) put_way(x, nfa_text(&b->n, "true"));
-        if (m->types & IS_BOOLEAN) put_way(x, nfa_text(&b->n, "false"));
-        if (m->types & (IS_INTEGER | IS_FRACTION)) put_way(x, number_frag(c, m));
-        if (m->types & IS_STRING) put_way(x, schema_string_frag(c, m));
-        if (m->types & IS_ARRAY) put_way(x, schema_array_frag(c, m));
-        if (m->types & IS_OBJECT) put_way(x, schema_object_frag(c, m));
+        if (types & IS_NULL) put_way(x, nfa_text(&b->n, json_word(b, JSON_NULL)));
+        if (types & IS_BOOLEAN) put_way(x, nfa_text(&b->n, json_word(b, JSON_TRUE)));
+        if (types & IS_BOOLEAN) put_way(x, nfa_text(&b->n, json_word(b, JSON_FALSE)));
+        if (types & (IS_INTEGER | IS_FRACTION)) put_way(x, number_frag(c, m));
+        if (types & IS_STRING) put_way(x, schema_string_frag(c, m));
+        if (types & IS_ARRAY) put_way(x, schema_array_frag(c, m));
+        if (types & IS_OBJECT) put_way(x, schema_object_frag(c, m));
     }
     return !schema_failed(c);
 }
@@ -192,17 +193,22 @@ static void release_json(gr_builder *b, json_t *json, uint64_t bytes)
     b->mem.used -= bytes;
 }
 
-rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
+/* barred: as schema_compiler has it. */
+static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *barred,
+                        uint32_t *root)
 {
     uint64_t bytes;
-    schema_compiler c = {.b = b, .root = parse(b, text, len, &bytes)};
+    schema_compiler c = {.b = b,
+                         .root = parse(b, text, len, &bytes),
+                         .form = barred ? CHARS_UTF8 : CHARS_JSON,
+                         .barred = barred};
     schema_set set = {.count = 0};
     uint32_t goal = NEVER;
     keys_init(&c.pattern_of, &b->mem);
     keys_init(&c.checked, &b->mem);
     if (!schema_failed(&c) && schema_check(&c, c.root) && schema_hold(&c, &set, c.root))
         goal = schema_goal_of(&c, &set);
-    if (goal == ANYTHING) {
+    if (goal == ANYTHING && !barred) {
         *root = json_value_rule(b);
     } else if (goal == NEVER) {
         gr_fail(&b->mem, RAD_E_INVAL, "no text has this form");
@@ -214,6 +220,17 @@ rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *r
     compiler_fini(&c);
     release_json(b, c.root, bytes);
     return b->mem.status;
+}
+
+rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
+{
+    return build(b, text, len, NULL, root);
+}
+
+rad_status schema_build_text(gr_builder *b, const char *text, size_t len, const dfa *barred,
+                             uint32_t *root)
+{
+    return build(b, text, len, barred, root);
 }
 
 rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *root)

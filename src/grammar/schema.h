@@ -64,6 +64,8 @@ typedef struct schema_compiler {
     uint32_t num_undecided;
     dfa any_name; /* of all strings, written in one way */
     bool has_any_name;
+    chars_form form;   /* of the characters of strings */
+    const dfa *barred; /* texts without quotes are wanted, none of these; NULL: JSON is */
     unsigned depth;
 } schema_compiler;
 
@@ -113,6 +115,9 @@ bool schema_is_annotation(const char *keyword);
 
 const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format);
 
+/* Whether d, of characters in this form, has the text. */
+bool schema_dfa_has(const dfa *d, const char *text, size_t len, chars_form form);
+
 /* ---- values without a schema: json_rules.c ---- */
 
 uint32_t
@@ -122,12 +127,18 @@ uint32_t json_value_rule(gr_builder *b);
 uint32_t json_object_rule(gr_builder *b);
 nfa_frag json_char(gr_builder *b, bool one_way); /* one character of a string */
 nfa_frag json_literal(gr_builder *b, const json_t *value);
+const char *json_word(const gr_builder *b, json_type type); /* true, false or null, as written */
 typedef enum json_place { JSON_OPEN, JSON_CLOSE, JSON_COMMA, JSON_COLON } json_place;
 /* A bracket, comma or colon with its white space; that before the first item is json_lead's. */
 nfa_frag json_mark(gr_builder *b, json_place place, char mark);
 nfa_frag json_lead(gr_builder *b);
 
 rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
+
+/* Strings of a schema as they are: without quotes and escapes, and none of `barred`. Of a schema
+ * that has other values besides only its strings. */
+rad_status schema_build_text(gr_builder *b, const char *text, size_t len, const dfa *barred,
+                             uint32_t *root);
 rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *root);
 
 #endif

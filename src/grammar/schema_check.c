@@ -415,13 +415,13 @@ static bool fits(const json_t *schema, const char *least, const char *most, size
            (!max || (double)count <= json_number_value(max));
 }
 
-static bool matches(const dfa *d, const char *text, size_t len)
+bool schema_dfa_has(const dfa *d, const char *text, size_t len, chars_form form)
 {
     uint32_t s = 0;
     for (size_t i = 0; i < len && s != NO_RULE;) {
         unsigned char bytes[8];
         utf8_char c = utf8_next((const unsigned char *)text + i, len - i);
-        uint32_t n = chars_bytes(c.code, CHARS_JSON, bytes);
+        uint32_t n = chars_bytes(c.code, form, bytes);
         for (uint32_t k = 0; k < n && s != NO_RULE; k++)
             s = dfa_step(d, s, bytes[k]);
         i += c.len;
@@ -442,7 +442,7 @@ static bool allows_string(schema_compiler *c, const json_t *schema, const json_t
         if (!at || (i && !format_expression(json_string_value(at)))) continue;
         const dfa *d = schema_pattern_dfa(c, at, i == 1);
         gr_work(&c->b->mem, len);
-        if (!d || !matches(d, text, len)) return false;
+        if (!d || !schema_dfa_has(d, text, len, c->form)) return false;
     }
     return true;
 }

@@ -89,6 +89,9 @@ bool schema_all_allow(schema_compiler *c, const schema_merged *m, const json_t *
 bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d);
 nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m);
 
+/* A value of an enum, or a const; where texts are wanted, nothing if it is none. */
+nfa_frag schema_value_frag(schema_compiler *c, const json_t *value);
+
 /* ---- schema.c ---- */
 
 /* A schema joins the set, and right behind it what it refers to: so properties keep the order in

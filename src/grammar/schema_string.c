@@ -12,7 +12,7 @@ const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_fo
         rad_error *err = mem->err, words = {0};
         if (is_format) expression = format_expression(expression);
         mem->err = &words;
-        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), CHARS_JSON, is_format);
+        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), c->form, is_format);
         mem->err = err;
         if (!ok) {
             if (err)
@@ -30,6 +30,18 @@ const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_fo
     return &c->patterns[id].d;
 }
 
+static nfa_frag one_char(schema_compiler *c, bool one_way)
+{
+    gr_builder *b = c->b;
+    if (c->form == CHARS_JSON) return json_char(b, one_way);
+    char_set any;
+    chars_init(&any, &b->mem);
+    chars_add(&any, 0, CHARS_LAST);
+    nfa_frag f = chars_frag(&b->n, &any, c->form);
+    chars_fini(&any);
+    return f;
+}
+
 bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
 {
     gr_builder *b = c->b;
@@ -45,10 +57,10 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
         uint32_t most = m->max_length == UINT64_MAX ? UINT32_MAX : (uint32_t)m->max_length;
         nfa_init(&n, &b->mem, b->n.bytes);
         nfa kept = b->n;
-        b->n = n; /* json_char builds there */
+        b->n = n; /* one_char builds there */
         nfa_frag f =
             m->min_length <= m->max_length
-                ? nfa_repeat(&b->n, json_char(b, m->num_texts > 0), (uint32_t)m->min_length, most)
+                ? nfa_repeat(&b->n, one_char(c, m->num_texts > 0), (uint32_t)m->min_length, most)
                 : nfa_never(&b->n);
         n = b->n;
         b->n = kept;
@@ -70,10 +82,33 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
     return !schema_failed(c);
 }
 
+/* As they are, without what is barred. */
+static nfa_frag text_frag(schema_compiler *c, const schema_merged *m)
+{
+    nfa_frag f = nfa_never(&c->b->n);
+    dfa all, wanted = {0};
+    if (!schema_string_dfa(c, m, &all)) return f;
+    if (dfa_without(&wanted, &all, c->barred)) f = dfa_embed(&c->b->n, &wanted);
+    dfa_fini(&wanted);
+    dfa_fini(&all);
+    return f;
+}
+
+nfa_frag schema_value_frag(schema_compiler *c, const json_t *value)
+{
+    nfa *n = &c->b->n;
+    const char *text = json_string_value(value);
+    const size_t len = json_string_length(value);
+    if (!c->barred) return json_literal(c->b, value);
+    if (!text || schema_dfa_has(c->barred, text, len, c->form)) return nfa_never(n);
+    return chars_literal(n, text, len, c->form);
+}
+
 nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m)
 {
     gr_builder *b = c->b;
     nfa *n = &b->n;
+    if (c->barred) return text_frag(c, m);
     nfa_frag f = nfa_text(&b->n, "\"");
     if (!m->num_texts && !m->min_length && m->max_length == UINT64_MAX)
         return nfa_concat(n, f, nfa_rule(n, json_string_rule(b)));

@@ -376,6 +376,12 @@ static bool is_string_schema(const json_t *schema, bool *only)
     return json_array_size(values) > 0;
 }
 
+char tool_value_kind(const json_t *schema)
+{
+    bool only = true, string = is_string_schema(schema, &only);
+    return !string ? 'j' : only ? 's' : 'n';
+}
+
 static rad_status add_name(tool_types *t, char letter, const char *name, size_t len)
 {
     rad_status status = text_buf_append(&t->names, &letter, 1);
@@ -395,8 +401,7 @@ static rad_status add_tool(tool_types *t, const json_t *tool)
     json_t *schema;
     json_object_foreach((json_t *)(uintptr_t)properties, key, schema)
     {
-        bool only = true, string = is_string_schema(schema, &only);
-        if (!status) status = add_name(t, !string ? 'j' : only ? 's' : 'n', key, strlen(key));
+        if (!status) status = add_name(t, tool_value_kind(schema), key, strlen(key));
     }
     return status;
 }

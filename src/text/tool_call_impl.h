@@ -194,6 +194,7 @@ bool is_name(const char *text, size_t len);
 /* How the parameter's values are written: 's' as they are, 'n' likewise but for null, 'j' as
  * JSON where it parses. 0: nothing is known of it. */
 char tool_types_find(const tool_types *t, const char *function, const char *name, size_t len);
+char tool_value_kind(const json_t *schema); /* of a parameter with this schema */
 bool tool_types_has(const tool_types *t, const char *function, size_t len);
 
 step step_hermes(tool_parser *p);

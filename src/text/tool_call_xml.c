@@ -232,6 +232,27 @@ static size_t without_newline(const xml_style *x, const char *text, size_t len)
     return x->trims && len && text[len - 1] == '\n' ? len - 1 : len;
 }
 
+/* Where the value's closing tag begins, as find_words says it. One within a string of JSON is text
+ * of that, unless no other comes. */
+static size_t find_value_end(const tool_parser *p, const char *text, size_t len,
+                             const char *const *ends, int *which)
+{
+    size_t first = find_words(text, len, ends, which), end = first, read = 0;
+    json_scan scan;
+    json_scanned got = JSON_MORE;
+    if (p->state == XML_STRING || p->type != 'j') return end;
+    json_scan_begin(&scan);
+    while (*which >= 0) {
+        for (; read < end && got == JSON_MORE; read++)
+            got = json_scan_push(&scan, text[read]);
+        if (got != JSON_MORE || !json_scan_in_string(&scan)) return end;
+        end += strlen(ends[*which]);
+        end += find_words(text + end, len - end, ends, which);
+    }
+    if (end == first || !p->at_end) return end;
+    return find_words(text, len, ends, which);
+}
+
 static step xml_value(tool_parser *p, const xml_style *x)
 {
     const char *const ends[] = {x->value_end, NULL};
@@ -245,7 +266,7 @@ static step xml_value(tool_parser *p, const xml_style *x)
     if (p->state == XML_OTHER && p->in.buf.len < p->retry_at && !p->at_end) return STEP_MORE;
     int which;
     const char *text = here(p);
-    size_t len = left(p), end = find_words(text, len, ends, &which);
+    size_t len = left(p), end = find_value_end(p, text, len, ends, &which);
     size_t value = without_newline(x, text, end);
     if (p->state == XML_STRING) {
         say_escaped(p, text, value);

@@ -203,9 +203,9 @@ def test_strict_tools_and_forms_beside_tools():
         said = d.chat("form", regex="a\0b", max_tokens=9)["choices"][0]["message"]
         check(said["content"] == "a\0b", said)
         d.wait_idle()
-    with Double([{"say": "x"}], "--tool-call-parser", "kimi_k2", template=READS_TOOLS) as d:
+    with Double([{"say": "x"}], "--tool-call-parser", "gemma4", template=READS_TOOLS) as d:
         error = d.chat("x", tools=TOOLS, tool_choice="required", want=400)["error"]
-        check("kimi_k2" in error["message"] and error["param"] == "tool_choice", error)
+        check("gemma4" in error["message"] and error["param"] == "tool_choice", error)
         d.chat("x", tools=strict)
 
 
