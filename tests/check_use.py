@@ -2,9 +2,10 @@
 """check_use.py ROOT - a public function is there because something that ships calls it.
 
 Every RAD_API function of include/radish has a caller outside libradish: in a room of src/ that is
-none of the library's, in bench/, in examples/ or in the program of docs/embedding.md. Or it stands
-in tests/uncalled.txt with the reason why it stays and what will call it. What stands there and has
-a caller by now, or is gone, is an error too, so the list can only shrink to what is true.
+none of the library's, in the Python module, in bench/, in examples/ or in the program of
+docs/embedding.md. Or it stands in tests/uncalled.txt with the reason why it stays and what will call
+it. What stands there and has a caller by now, or is gone, is an error too, so the list can only
+shrink to what is true.
 """
 import pathlib
 import re
@@ -30,7 +31,8 @@ def read_list(path):
 def called_names(root):
     inside = library_rooms(root)
     paths = [p for p in root.glob("src/*/*.[ch]") if p.parent.name not in inside]
-    paths += [*root.glob("bench/*.[ch]"), *root.glob("examples/*.[ch]")]
+    paths += [*root.glob("bench/*.[ch]"), *root.glob("examples/*.[ch]"),
+              *root.glob("bindings/*/src/*.[ch]")]
     texts = [path.read_text() for path in paths]
     texts += C_BLOCK.findall((root / "docs/embedding.md").read_text())
     return {name for text in texts for name in re.findall(r"\brad_\w+", bare_code(text))}

@@ -1,0 +1,407 @@
+/* ints.c - token ids and slots, from and to whatever holds int32 or int64.
+ *
+ * The library's integers are int32. What a caller has is looked at in this order:
+ *
+ *     the buffer protocol     numpy, array, memoryview, Array; int32 is used where it lies
+ *     data_ptr()              torch tensors on the CPU; likewise
+ *     __dlpack__()            others; likewise
+ *     a sequence of ints      list, tuple, range; copied
+ *
+ * int64 is narrowed into a copy and checked on the way, 4 values an instruction. torch has no
+ * buffer protocol; asking a tensor for its pointer, length and type takes six calls of some 50 ns,
+ * a capsule of its __dlpack__ (which is written in Python) some microseconds. */
+#include "python.h"
+
+#include <string.h>
+
+static PyObject *torch_int32, *torch_int64;
+
+/* A word for looking up an attribute, made once. */
+#define WORD(variable, text)                                                                       \
+    static PyObject *variable;                                                                     \
+    if (!variable && !(variable = PyUnicode_InternFromString(text))) return false
+
+static bool know_torch(void)
+{
+    if (torch_int32) return true;
+    PyObject *torch = PyImport_ImportModule("torch"); /* there is a tensor, so it is loaded */
+    if (!torch) return false;
+    torch_int64 = PyObject_GetAttrString(torch, "int64");
+    torch_int32 = torch_int64 ? PyObject_GetAttrString(torch, "int32") : NULL;
+    DECREF(torch);
+    return torch_int32 != NULL;
+}
+
+static bool not_these(PyObject *from, const char *name, const char *has)
+{
+    PyErr_Format(PyExc_TypeError, "%s: %s holds %s: it must be a contiguous row of int32 or int64",
+                 name, ((PyObject *)Py_TYPE(from)) ? "the array" : "it", has);
+    return false;
+}
+
+/* Bytes of an integer of a buffer's format, 0 for what is none of ours. */
+static int integer_bytes(const Py_buffer *view)
+{
+    const char *f = view->format ? view->format : "B";
+    if (*f == '@' || *f == '=' || *f == '<')
+        f++; /* all machines that we run on are little-endian */
+    if (!*f || f[1] || !strchr("ilqILQnN", *f)) return 0;
+    return view->itemsize == 4 || view->itemsize == 8 ? (int)view->itemsize : 0;
+}
+
+/* `bytes` of an element: 4 or 8. */
+typedef struct ints_seen {
+    void *data;
+    Py_ssize_t count;
+    int bytes;
+} ints_seen;
+
+static bool see_buffer(PyObject *from, const char *name, bool writable, Py_buffer *view,
+                       ints_seen *seen)
+{
+    int flags = PyBUF_FORMAT | PyBUF_ND | (writable ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(from, view, flags)) {
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        PyErr_Format(PyExc_TypeError, "%s: %S (a contiguous%s array is needed)", name,
+                     value ? value : type, writable ? ", writable" : "");
+        XDECREF(type);
+        XDECREF(value);
+        XDECREF(trace);
+        return false;
+    }
+    int bytes = integer_bytes(view);
+    if (!bytes || view->ndim != 1) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: format '%s' in %d dimensions: it must be one row of int32 or int64", name,
+                     view->format ? view->format : "B", view->ndim);
+        PyBuffer_Release(view);
+        return false;
+    }
+    *seen = (ints_seen){view->buf, view->len / view->itemsize, bytes};
+    return true;
+}
+
+static bool ask_number(PyObject *tensor, PyObject *method, Py_ssize_t *out)
+{
+    PyObject *number = PyObject_CallMethodObjArgs(tensor, method, NULL);
+    if (!number) return false;
+    *out = (Py_ssize_t)PyLong_AsUnsignedLongLong(number);
+    DECREF(number);
+    return !PyErr_Occurred();
+}
+
+static bool see_tensor(PyObject *from, const char *name, ints_seen *seen)
+{
+    WORD(data_ptr, "data_ptr");
+    WORD(dtype, "dtype");
+    WORD(is_cpu, "is_cpu");
+    WORD(is_contiguous, "is_contiguous");
+    WORD(dim, "dim");
+    WORD(numel, "numel");
+    if (!know_torch()) return false;
+
+    PyObject *flag = PyObject_GetAttr(from, is_cpu);
+    if (!flag) return false;
+    bool on_cpu = flag == Py_True;
+    DECREF(flag);
+    if (!on_cpu) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: the tensor is not in the host's memory, where the tree is: pass a copy "
+                     "on the CPU, pinned if it is copied often",
+                     name);
+        return false;
+    }
+    PyObject *type = PyObject_GetAttr(from, dtype);
+    if (!type) return false;
+    seen->bytes = type == torch_int64 ? 8 : type == torch_int32 ? 4 : 0;
+    if (!seen->bytes)
+        PyErr_Format(PyExc_TypeError, "%s: a tensor of %S: it must be int32 or int64", name, type);
+    DECREF(type);
+    if (!seen->bytes) return false;
+
+    Py_ssize_t dims, address;
+    PyObject *together = PyObject_CallMethodObjArgs(from, is_contiguous, NULL);
+    if (!together || !ask_number(from, dim, &dims)) {
+        XDECREF(together);
+        return false;
+    }
+    bool row = together == Py_True && dims == 1;
+    DECREF(together);
+    if (!row) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s: the tensor has %zd dimensions or gaps: it must be one contiguous row",
+                     name, dims);
+        return false;
+    }
+    if (!ask_number(from, numel, &seen->count) || !ask_number(from, data_ptr, &address))
+        return false;
+    seen->data = (void *)address;
+    return true;
+}
+
+/* ---- DLPack, as its specification draws the structs ---- */
+
+typedef struct dl_tensor {
+    void *data;
+    struct {
+        int32_t type, id;
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} dl_tensor;
+
+static bool see_capsule(PyObject *from, const char *name, PyObject **keeps, ints_seen *seen)
+{
+    PyObject *capsule = PyObject_CallMethod(from, "__dlpack__", NULL);
+    if (!capsule) return false;
+    const dl_tensor *t = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!t) {
+        DECREF(capsule);
+        return false;
+    }
+    bool ours = t->device.type == 1 && t->ndim == 1 && t->dtype.code <= 1 && t->dtype.lanes == 1 &&
+                (t->dtype.bits == 32 || t->dtype.bits == 64) &&
+                (!t->strides || t->strides[0] == 1 || t->shape[0] < 2);
+    if (!ours) {
+        DECREF(capsule);
+        return not_these(from, name, "something else");
+    }
+    *seen = (ints_seen){(char *)t->data + t->byte_offset, t->shape[0], t->dtype.bits / 8};
+    *keeps = capsule; /* not renamed: its destructor gives the memory back */
+    return true;
+}
+
+static bool has(PyObject *from, const char *attribute)
+{
+    return PyObject_HasAttrString(from, attribute);
+}
+
+/* Where the integers lie. 1: seen; 0: it is none of these, no exception; -1: an exception. */
+static int see(PyObject *from, const char *name, bool writable, Py_buffer *view, bool *viewed,
+               PyObject **keeps, ints_seen *seen)
+{
+    if (PyObject_CheckBuffer(from)) {
+        *viewed = see_buffer(from, name, writable, view, seen);
+        return *viewed ? 1 : -1;
+    }
+    if (PyList_Check(from) || PyTuple_Check(from)) return 0;
+    if (has(from, "data_ptr")) {
+        if (!see_tensor(from, name, seen)) return -1;
+        INCREF(from);
+        *keeps = from;
+        return 1;
+    }
+    if (!writable && has(from, "__dlpack__")) return see_capsule(from, name, keeps, seen) ? 1 : -1;
+    return 0;
+}
+
+/* ---- in ---- */
+
+static bool bad_value(const char *name, ints_what what, Py_ssize_t at, long long value)
+{
+    const char *must = what == INTS_TOKENS  ? "token ids are 0 to 2**31 - 1"
+                       : what == INTS_SLOTS ? "slots and pages are below 2**31"
+                                            : "lengths are 0 to 2**31 - 1";
+    PyErr_Format(PyExc_ValueError, "%s[%zd] is %lld: %s", name, at, value, must);
+    return false;
+}
+
+/* Slots and last places may be -1 (nothing before); the library says what is wrong with them. */
+static bool narrow(const int64_t *from, Py_ssize_t count, int32_t *to, const char *name,
+                   ints_what what)
+{
+    uint64_t all = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        to[i] = (int32_t)from[i];
+        all |= (uint64_t)from[i];
+    }
+    if (all <= INT32_MAX) return true;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t least = what == INTS_SLOTS ? INT32_MIN : 0;
+        if (from[i] < least || from[i] > INT32_MAX) return bad_value(name, what, i, from[i]);
+    }
+    return true;
+}
+
+static bool none_negative(const int32_t *data, Py_ssize_t count, const char *name, ints_what what)
+{
+    int32_t all = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        all |= data[i];
+    if (all >= 0 || what == INTS_SLOTS) return true;
+    for (Py_ssize_t i = 0;; i++)
+        if (data[i] < 0) return bad_value(name, what, i, data[i]);
+}
+
+static int32_t *copy_place(int32_t *few, int32_t **copy, Py_ssize_t count)
+{
+    if (count <= (Py_ssize_t)COUNT_OF(((ints_in *)0)->few)) return few;
+    *copy = malloc((size_t)count * sizeof(int32_t));
+    if (!*copy) PyErr_NoMemory();
+    return *copy;
+}
+
+static bool take_sequence(PyObject *from, const char *name, ints_what what, ints_in *in)
+{
+    if (!PySequence_Check(from) || PyUnicode_Check(from)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an array, a tensor or a sequence of ints, not %R",
+                     name, (PyObject *)Py_TYPE(from));
+        return false;
+    }
+    in->count = PySequence_Size(from);
+    if (in->count < 0) return false;
+    int32_t *to = copy_place(in->few, &in->copy, in->count);
+    if (!to) return false;
+    bool list = PyList_Check(from), tuple = PyTuple_Check(from);
+    for (Py_ssize_t i = 0; i < in->count; i++) {
+        PyObject *item = list    ? PyList_GetItem(from, i)
+                         : tuple ? PyTuple_GetItem(from, i)
+                                 : PySequence_GetItem(from, i);
+        if (!item) return false;
+        if (list || tuple) INCREF(item);
+        int over = 0;
+        long long value = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &over) : 0;
+        if (!PyLong_Check(item)) {
+            PyObject *number = PyNumber_Index(item);
+            if (number) value = PyLong_AsLongLongAndOverflow(number, &over);
+            XDECREF(number);
+        }
+        DECREF(item);
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "%s[%zd] is not an int", name, i);
+            return false;
+        }
+        if (over) value = over > 0 ? INT64_MAX : INT64_MIN;
+        if (value < (what == INTS_SLOTS ? INT32_MIN : 0) || value > INT32_MAX)
+            return bad_value(name, what, i, value);
+        to[i] = (int32_t)value;
+    }
+    in->data = to;
+    return true;
+}
+
+bool ints_take(PyObject *from, const char *name, ints_what what, ints_in *in)
+{
+    in->copy = NULL;
+    in->keeps = NULL;
+    in->viewed = false;
+    ints_seen seen;
+    int how = see(from, name, false, &in->view, &in->viewed, &in->keeps, &seen);
+    bool good = how > 0;
+    if (how == 0) {
+        good = take_sequence(from, name, what, in);
+    } else if (good && seen.count > UINT32_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%s: %zd integers are more than 2**32", name, seen.count);
+        good = false;
+    } else if (good && seen.bytes == 4) {
+        in->count = seen.count;
+        in->data = seen.data;
+        good = none_negative(in->data, in->count, name, what);
+    } else if (good) {
+        in->count = seen.count;
+        int32_t *to = copy_place(in->few, &in->copy, seen.count);
+        good = to && narrow(seen.data, seen.count, to, name, what);
+        in->data = to;
+    }
+    if (!good) ints_give_back(in);
+    return good;
+}
+
+void ints_give_back(ints_in *in)
+{
+    if (in->viewed) PyBuffer_Release(&in->view);
+    if (in->copy) free(in->copy);
+    XDECREF(in->keeps);
+    in->viewed = false;
+    in->copy = NULL;
+    in->keeps = NULL;
+}
+
+/* ---- out ---- */
+
+static int new_one(PyObject *into)
+{
+    if (!PyUnicode_Check(into)) return 0;
+    if (!PyUnicode_CompareWithASCIIString(into, "int64")) return 8;
+    if (!PyUnicode_CompareWithASCIIString(into, "int32")) return 4;
+    return 0;
+}
+
+bool ints_place(PyObject *into, const char *name, Py_ssize_t room, ints_out *out)
+{
+    out->wide = NULL;
+    out->copy = NULL;
+    out->keeps = out->fresh = NULL;
+    out->viewed = out->is_fresh = out->fresh_wide = false;
+    out->room = room;
+    int fresh = new_one(into);
+    if (fresh) {
+        out->is_fresh = true;
+        out->fresh_wide = fresh == 8;
+        out->data = copy_place(out->few, &out->copy, room);
+        return out->data != NULL;
+    }
+    ints_seen seen;
+    int how = see(into, name, true, &out->view, &out->viewed, &out->keeps, &seen);
+    if (how == 0)
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be a writable array or tensor of int32 or int64, or \"int32\" or "
+                     "\"int64\" for a new one, not %R",
+                     name, (PyObject *)Py_TYPE(into));
+    bool good = how > 0;
+    if (good && seen.count < room) {
+        PyErr_Format(PyExc_ValueError, "%s has room for %zd, and there may be %zd", name,
+                     seen.count, room);
+        good = false;
+    }
+    if (good && seen.bytes == 4) {
+        out->data = seen.data;
+    } else if (good) {
+        out->wide = seen.data;
+        out->data = copy_place(out->few, &out->copy, room);
+        good = out->data != NULL;
+    }
+    if (!good) ints_drop(out);
+    return good;
+}
+
+static void widen(const int32_t *from, Py_ssize_t count, int64_t *to)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        to[i] = from[i];
+}
+
+void ints_drop(ints_out *out)
+{
+    if (out->viewed) PyBuffer_Release(&out->view);
+    if (out->copy) free(out->copy);
+    XDECREF(out->keeps);
+    out->viewed = false;
+    out->copy = NULL;
+    out->keeps = NULL;
+}
+
+PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count)
+{
+    PyObject *result = into;
+    if (out->is_fresh) {
+        void *to;
+        result = array_new(out->fresh_wide ? E_I64 : E_I32, count, &to);
+        if (result && out->fresh_wide)
+            widen(out->data, count, to);
+        else if (result && count)
+            memcpy(to, out->data, (size_t)count * sizeof *out->data);
+    } else {
+        if (out->wide) widen(out->data, count, out->wide);
+        INCREF(result);
+    }
+    ints_drop(out);
+    return result;
+}

@@ -1,0 +1,873 @@
+/* kv_pool.c - TokenToKVPool, HostKVPool, CudaDevice. */
+#include "python.h"
+
+#include <string.h>
+
+PyTypeObject *kv_pool_type, *host_pool_type, *device_type;
+
+const char *const dtype_names[] = {"float32",  "bfloat16", "float16", "fp8_e4m3",
+                                   "fp8_e5m2", "int8",     NULL};
+static const char *const kind_names[] = {"mha", "mla", NULL};
+static const element elements[] = {[RAD_F32] = E_F32,    [RAD_BF16] = E_U16,   [RAD_F16] = E_F16,
+                                   [RAD_F8_E4M3] = E_U8, [RAD_F8_E5M2] = E_U8, [RAD_I8] = E_I8};
+
+static const size_t dtype_bytes[] = {4, 2, 2, 1, 1, 1};
+
+static void free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    handle_fini((handle *)self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
+    DECREF(type);
+}
+
+static void use(PyObject **place, PyObject *what)
+{
+    *place = what;
+    if (!what) return;
+    INCREF(what);
+    ((handle *)what)->users++;
+}
+
+static void unuse(PyObject **place)
+{
+    if (*place) ((handle *)*place)->users--;
+    Py_CLEAR(*place);
+}
+
+static bool right_type(PyObject *value, PyTypeObject *type, const char *what)
+{
+    if (!value || PyObject_TypeCheck(value, type)) {
+        if (!value || !((handle *)value)->closed) return true;
+        PyErr_Format(error_class, "%s is closed", what);
+        return false;
+    }
+    PyErr_Format(PyExc_TypeError, "%s, not %R", what, (PyObject *)Py_TYPE(value));
+    return false;
+}
+
+/* ---- TokenToKVPool ---- */
+
+enum { KV_DEVICE, KV_BUFFERS, KV_K_SCALES, KV_V_SCALES, KV_OBJECTS };
+
+static const param kv_pool_params[] = {
+    {"num_pages", P_U32, offsetof(rad_token_to_kv_pool_params, num_pages), NULL},
+    {"page_size", P_U32, offsetof(rad_token_to_kv_pool_params, page_size), NULL},
+    {"num_layers", P_U32, offsetof(rad_token_to_kv_pool_params, num_layers), NULL},
+    {"num_kv_heads", P_U32, offsetof(rad_token_to_kv_pool_params, num_kv_heads), NULL},
+    {"head_dim", P_U32, offsetof(rad_token_to_kv_pool_params, head_dim), NULL},
+    {"v_head_dim", P_U32, offsetof(rad_token_to_kv_pool_params, v_head_dim), NULL},
+    {"dtype", P_NAME, offsetof(rad_token_to_kv_pool_params, dtype), dtype_names},
+    {"start_layer", P_U32, offsetof(rad_token_to_kv_pool_params, start_layer), NULL},
+    {"device", P_OBJECT, KV_DEVICE, NULL},
+    {"buffers", P_OBJECT, KV_BUFFERS, NULL},
+    {"k_scales", P_OBJECT, KV_K_SCALES, NULL},
+    {"v_scales", P_OBJECT, KV_V_SCALES, NULL},
+    {0},
+};
+
+/* MLA's words. */
+static const param mla_params[] = {
+    {"num_pages", P_U32, offsetof(rad_mla_kv_pool_params, num_pages), NULL},
+    {"page_size", P_U32, offsetof(rad_mla_kv_pool_params, page_size), NULL},
+    {"num_layers", P_U32, offsetof(rad_mla_kv_pool_params, num_layers), NULL},
+    {"kv_lora_rank", P_U32, offsetof(rad_mla_kv_pool_params, kv_lora_rank), NULL},
+    {"rope_dim", P_U32, offsetof(rad_mla_kv_pool_params, rope_dim), NULL},
+    {"dtype", P_NAME, offsetof(rad_mla_kv_pool_params, dtype), dtype_names},
+    {"start_layer", P_U32, offsetof(rad_mla_kv_pool_params, start_layer), NULL},
+    {"device", P_OBJECT, KV_DEVICE, NULL},
+    {"buffers", P_OBJECT, KV_BUFFERS, NULL},
+    {"scales", P_OBJECT, KV_K_SCALES, NULL},
+    {0},
+};
+
+/* The caller's memory: for each layer (k, v), or (k, v, scales of k, scales of v); None for what
+ * there is not. Each must hold as many slots as the pool has. */
+static rad_kv_buffers *take_buffers(kv_pool_object *o, PyObject *list, uint32_t num_layers,
+                                    uint64_t slots, const size_t *slot_bytes, bool on_device)
+{
+    Py_ssize_t layers = PySequence_Check(list) ? PySequence_Size(list) : -1;
+    if (layers != (Py_ssize_t)num_layers) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "buffers: one entry for each of the %u layers is needed",
+                     num_layers);
+        return NULL;
+    }
+    rad_kv_buffers *buffers = PyMem_Calloc((size_t)layers, sizeof *buffers);
+    o->given = PyMem_Calloc((size_t)layers * 4, sizeof *o->given);
+    if (!buffers || !o->given) {
+        PyMem_Free(buffers);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    bool good = true;
+    for (Py_ssize_t i = 0; good && i < layers; i++) {
+        PyObject *entry = PySequence_GetItem(list, i);
+        Py_ssize_t parts = entry && PySequence_Check(entry) ? PySequence_Size(entry) : -1;
+        if (parts < 1 || parts > 4) {
+            PyErr_Clear();
+            PyErr_SetString(PyExc_TypeError, "buffers: each layer's entry is (k, v) or (k, v, "
+                                             "k_scale, v_scale)");
+            good = false;
+        }
+        void *at[4] = {0};
+        for (Py_ssize_t j = 0; good && j < parts; j++) {
+            PyObject *part = PySequence_GetItem(entry, j);
+            if (part && part != Py_None) {
+                bytes_in *in = &o->given[o->num_given];
+                good = bytes_take(part, "buffers", true, on_device, in);
+                if (good) o->num_given++;
+                if (good && in->bytes < slots * slot_bytes[j]) {
+                    PyErr_Format(PyExc_ValueError,
+                                 "buffers: %zu bytes, and %llu slots (that of page 0 is one) take "
+                                 "%llu",
+                                 in->bytes, (unsigned long long)slots,
+                                 (unsigned long long)(slots * slot_bytes[j]));
+                    good = false;
+                }
+                at[j] = in->data;
+            }
+            good = good && part;
+            XDECREF(part);
+        }
+        buffers[i] = (rad_kv_buffers){at[0], at[1], at[2], at[3], 0, 0, 0, 0};
+        XDECREF(entry);
+    }
+    if (good) return buffers;
+    PyMem_Free(buffers);
+    return NULL;
+}
+
+static float *take_scales(PyObject *list, uint32_t num_layers, const char *name)
+{
+    Py_ssize_t count = PySequence_Check(list) ? PySequence_Size(list) : -1;
+    float *scales = count == (Py_ssize_t)num_layers ? PyMem_Calloc(num_layers, sizeof *scales)
+                                                    : NULL;
+    if (!scales) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s: one number for each of the %u layers is needed", name,
+                     num_layers);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < num_layers; i++) {
+        PyObject *number = PySequence_GetItem(list, (Py_ssize_t)i);
+        scales[i] = number ? (float)PyFloat_AsDouble(number) : 0;
+        XDECREF(number);
+    }
+    if (!PyErr_Occurred()) return scales;
+    PyMem_Free(scales);
+    return NULL;
+}
+
+static PyObject *kv_pool_make(PyTypeObject *type, rad_token_to_kv_pool_params *p,
+                              rad_mla_kv_pool_params *mla, PyObject **with)
+{
+    if (!right_type(with[KV_DEVICE], device_type, "device must be a CudaDevice")) return NULL;
+    kv_pool_object *o = (kv_pool_object *)PyType_GenericAlloc(type, 0);
+    rad_kv_buffers *buffers = NULL;
+    float *k_scales = NULL, *v_scales = NULL;
+    rad_error err;
+    rad_status status = RAD_OK;
+    if (!o || !handle_init(&o->h, "TokenToKVPool")) goto done;
+    use(&o->device, with[KV_DEVICE]);
+    rad_device *device = o->device ? ((device_object *)o->device)->device : NULL;
+    uint32_t layers = mla ? mla->num_layers : p->num_layers;
+    if (with[KV_BUFFERS]) {
+        uint64_t slots =
+            ((uint64_t)(mla ? mla->num_pages : p->num_pages) + 1) *
+            ((mla ? mla->page_size : p->page_size) ? (mla ? mla->page_size : p->page_size) : 1);
+        size_t bytes = dtype_bytes[mla ? mla->dtype : p->dtype];
+        size_t v_dim = mla ? 0 : p->v_head_dim ? p->v_head_dim : p->head_dim;
+        size_t k = mla ? ((size_t)mla->kv_lora_rank + mla->rope_dim) * bytes
+                       : (size_t)p->num_kv_heads * p->head_dim * bytes;
+        size_t each[4] = {k, mla ? 0 : p->num_kv_heads * v_dim * bytes,
+                          (mla ? 2 : (size_t)p->num_kv_heads) * sizeof(float),
+                          (mla ? 0 : (size_t)p->num_kv_heads) * sizeof(float)};
+        buffers = take_buffers(o, with[KV_BUFFERS], layers, slots, each, device != NULL);
+        if (!buffers) goto done;
+    }
+    if (with[KV_K_SCALES] && !(k_scales = take_scales(with[KV_K_SCALES], layers, "scales")))
+        goto done;
+    if (with[KV_V_SCALES] && !(v_scales = take_scales(with[KV_V_SCALES], layers, "scales")))
+        goto done;
+    if (mla) {
+        mla->device = device;
+        mla->buffers = buffers;
+        mla->scales = k_scales;
+        status = rad_mla_kv_pool_create(module_env(), mla, &o->pool, &err);
+    } else {
+        p->device = device;
+        p->buffers = buffers;
+        p->k_scales = k_scales;
+        p->v_scales = v_scales;
+        status = rad_token_to_kv_pool_create(module_env(), p, &o->pool, &err);
+    }
+    if (status) raise_status(status, &err, NULL);
+done:
+    PyMem_Free(buffers);
+    PyMem_Free(k_scales);
+    PyMem_Free(v_scales);
+    if (o && o->pool) return (PyObject *)o;
+    XDECREF(o);
+    return NULL;
+}
+
+static PyObject *kv_pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_token_to_kv_pool_params p = {.struct_size = sizeof p, .page_size = 1};
+    PyObject *with[KV_OBJECTS] = {0};
+    if (!params_read("TokenToKVPool", args, kwargs, kv_pool_params, 1, 2, NULL, &p, with))
+        return NULL;
+    return kv_pool_make(type, &p, NULL, with);
+}
+
+static PyObject *kv_pool_mla(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_mla_kv_pool_params p = {.struct_size = sizeof p, .page_size = 1};
+    PyObject *with[KV_OBJECTS] = {0};
+    if (!params_read("TokenToKVPool.mla", args, kwargs, mla_params, 1, 2, NULL, &p, with))
+        return NULL;
+    return kv_pool_make((PyTypeObject *)type, NULL, &p, with);
+}
+
+static void kv_pool_end(kv_pool_object *o)
+{
+    rad_token_to_kv_pool_destroy(o->pool);
+    o->pool = NULL;
+    while (o->num_given)
+        bytes_give_back(&o->given[--o->num_given]);
+    PyMem_Free(o->given);
+    o->given = NULL;
+    unuse(&o->device);
+}
+
+static void kv_pool_dealloc(PyObject *self)
+{
+    kv_pool_object *o = (kv_pool_object *)self;
+    if (!handle_is_foreign(&o->h)) kv_pool_end(o);
+    free_object(self);
+}
+
+static PyObject *kv_pool_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    kv_pool_object *o = (kv_pool_object *)self;
+    if (o->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&o->h)) return NULL;
+    kv_pool_end(o);
+    handle_leave(&o->h);
+    o->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t num_slots(const kv_pool_object *o)
+{
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(o->pool);
+    return ((Py_ssize_t)p->num_pages + 1) * p->page_size;
+}
+
+static PyObject *side(kv_pool_object *o, void *data, size_t stride, element e, Py_ssize_t heads,
+                      Py_ssize_t dim)
+{
+    if (!data) Py_RETURN_NONE;
+    if (o->device) return PyLong_FromVoidPtr(data);
+    Py_ssize_t item = e == E_F32 ? 4 : e == E_U16 || e == E_F16 ? 2 : 1;
+    Py_ssize_t shape[3] = {num_slots(o), heads, dim};
+    Py_ssize_t strides[3] = {(Py_ssize_t)stride, dim * item, item};
+    return array_view((PyObject *)o, e, data, 3, shape, strides, false);
+}
+
+static PyObject *kv_pool_buffers(PyObject *self, PyObject *layer_arg)
+{
+    kv_pool_object *o = (kv_pool_object *)self;
+    uint32_t layer = 0;
+    if (!arg_u32(layer_arg, "layer", &layer) || !handle_enter(&o->h, "buffers")) return NULL;
+    rad_kv_buffers b;
+    rad_status status;
+    WITHOUT_GIL(status = rad_kv_pool_get_buffers(o->pool, layer, &b)); /* waits for a load */
+    handle_leave(&o->h);
+    if (status) {
+        PyErr_Format(PyExc_IndexError, "TokenToKVPool.buffers: there is no layer %u", layer);
+        return NULL;
+    }
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(o->pool);
+    element e = elements[p->dtype];
+    bool mla = p->kind == RAD_KV_MLA;
+    PyObject *parts[4] = {
+        side(o, b.k, b.k_stride, e, p->num_kv_heads, p->head_dim),
+        side(o, b.v, b.v_stride, e, p->num_kv_heads, p->v_head_dim),
+        side(o, b.k_scale, b.k_scale_stride, E_F32, mla ? 2 : p->num_kv_heads, 1),
+        side(o, b.v_scale, b.v_scale_stride, E_F32, mla ? 2 : p->num_kv_heads, 1),
+    };
+    PyObject *all = parts[0] && parts[1] && parts[2] && parts[3]
+                        ? PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3])
+                        : NULL;
+    for (int i = 0; i < 4; i++)
+        XDECREF(parts[i]);
+    return all;
+}
+
+/* Slots that are the pool's, where the library would take others for its caller's bug. */
+static bool take_loc(kv_pool_object *o, PyObject *from, ints_in *in)
+{
+    if (!ints_take(from, "loc", INTS_SLOTS, in)) return false;
+    Py_ssize_t most = num_slots(o);
+    for (Py_ssize_t i = 0; i < in->count; i++) {
+        if (in->data[i] >= 0 && in->data[i] < most) continue;
+        PyErr_Format(PyExc_IndexError, "loc[%zd] is %d: the pool has the slots 0 to %zd", i,
+                     in->data[i], most - 1);
+        ints_give_back(in);
+        return false;
+    }
+    return true;
+}
+
+static bool take_floats(PyObject *from, const char *name, bool writable, size_t numbers,
+                        bytes_in *in)
+{
+    *in = (bytes_in){.kind = '?'};
+    if (!from || from == Py_None) return true;
+    if (!bytes_take(from, name, writable, false, in)) return false;
+    if (in->item == 4 && in->kind == 'f' && in->bytes == numbers * sizeof(float)) return true;
+    PyErr_Format(PyExc_ValueError, "%s: %zu bytes of numbers of %zd bytes: %zu float32 are needed",
+                 name, in->bytes, in->item, numbers);
+    bytes_give_back(in);
+    *in = (bytes_in){.kind = '?'};
+    return false;
+}
+
+static bool layer_is_there(kv_pool_object *o, uint32_t layer)
+{
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(o->pool);
+    if (layer >= p->start_layer && layer - p->start_layer < p->num_layers) return true;
+    PyErr_Format(PyExc_IndexError, "there is no layer %u: the pool has %u to %u", layer,
+                 p->start_layer, p->start_layer + p->num_layers - 1);
+    return false;
+}
+
+static PyObject *kv_pool_set(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"set_kv_buffer", 2, 4, {"layer", "loc", "k", "v"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[4], *result = NULL;
+    uint32_t layer = 0;
+    ints_in loc;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "layer", &layer) ||
+        !handle_enter(&o->h, "set_kv_buffer"))
+        return NULL;
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(o->pool);
+    bool mla = p->kind == RAD_KV_MLA;
+    if (layer_is_there(o, layer) && take_loc(o, a[1], &loc)) {
+        size_t n = (size_t)loc.count;
+        /* MLA: k is the latent and v the rope part. */
+        size_t k_dim = mla ? p->v_head_dim : (size_t)p->num_kv_heads * p->head_dim;
+        size_t v_dim = mla ? p->head_dim - p->v_head_dim : (size_t)p->num_kv_heads * p->v_head_dim;
+        bytes_in k = {0}, v = {0};
+        if (take_floats(a[2], "k", false, n * k_dim, &k) &&
+            take_floats(a[3], "v", false, n * v_dim, &v)) {
+            rad_status status;
+            WITHOUT_GIL(status = mla ? rad_mla_kv_pool_set_kv_buffer(o->pool, layer, loc.data,
+                                                                     (uint32_t)n, k.data, v.data)
+                                     : rad_kv_pool_set_kv_buffer(o->pool, layer, loc.data,
+                                                                 (uint32_t)n, k.data, v.data));
+            if (status) {
+                raise_status(status, NULL, "TokenToKVPool.set_kv_buffer: the device failed");
+            } else {
+                INCREF(Py_None);
+                result = Py_None;
+            }
+        }
+        bytes_give_back(&k);
+        bytes_give_back(&v);
+        ints_give_back(&loc);
+    }
+    handle_leave(&o->h);
+    return result;
+}
+
+/* A caller's place for one side, or a new Array; `numbers` of them. */
+static PyObject *float_place(PyObject *into, const char *name, Py_ssize_t count, Py_ssize_t heads,
+                             Py_ssize_t dim, bytes_in *in)
+{
+    if (into && into != Py_None) {
+        if (!take_floats(into, name, true, (size_t)(count * heads * dim), in)) return NULL;
+        INCREF(into);
+        return into;
+    }
+    Py_ssize_t shape[3] = {count, heads, dim};
+    *in = (bytes_in){.kind = '?'};
+    return array_shaped(array_new(E_F32, count * heads * dim, &in->data), 3, shape);
+}
+
+static PyObject *kv_pool_get_kv(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"get_kv", 2, 4, {"layer", "loc", "k", "v"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[4], *result = NULL;
+    uint32_t layer = 0;
+    ints_in loc;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "layer", &layer) ||
+        !handle_enter(&o->h, "get_kv"))
+        return NULL;
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(o->pool);
+    if (layer_is_there(o, layer) && take_loc(o, a[1], &loc)) {
+        bytes_in k = {0}, v = {0};
+        PyObject *to_k = float_place(a[2], "k", loc.count, p->num_kv_heads, p->head_dim, &k);
+        PyObject *to_v =
+            to_k ? float_place(a[3], "v", loc.count, p->num_kv_heads, p->v_head_dim, &v) : NULL;
+        if (to_v) {
+            rad_status status;
+            WITHOUT_GIL(status = rad_kv_pool_get_kv(o->pool, layer, loc.data, (uint32_t)loc.count,
+                                                    k.data, v.data));
+            result = status ? raise_status(status, NULL, "TokenToKVPool.get_kv: the device failed")
+                            : PyTuple_Pack(2, to_k, to_v);
+        }
+        bytes_give_back(&k);
+        bytes_give_back(&v);
+        XDECREF(to_k);
+        XDECREF(to_v);
+        ints_give_back(&loc);
+    }
+    handle_leave(&o->h);
+    return result;
+}
+
+static size_t bytes_per_token(const kv_pool_object *o)
+{
+    return rad_kv_pool_bytes_per_token(rad_kv_pool_params(o->pool));
+}
+
+static PyObject *kv_pool_get_copy(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                  PyObject *kwnames)
+{
+    static signature s = {"get_cpu_copy", 1, 2, {"slots", "out"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[2], *result = NULL;
+    ints_in slots;
+    if (!args_read(&s, args, nargs, kwnames, a) || !handle_enter(&o->h, "get_cpu_copy"))
+        return NULL;
+    if (ints_take(a[0], "slots", INTS_SLOTS, &slots)) {
+        size_t bytes = (size_t)slots.count * bytes_per_token(o);
+        bytes_in to = {0};
+        bool good = true;
+        if (a[1] && a[1] != Py_None) {
+            good = bytes_take(a[1], "out", true, false, &to);
+            result = a[1];
+            INCREF(result);
+            bytes = good ? to.bytes : 0; /* the library compares */
+        } else {
+            result = array_new(E_U8, (Py_ssize_t)bytes, &to.data);
+            good = result != NULL;
+        }
+        rad_status status = RAD_OK;
+        if (good)
+            WITHOUT_GIL(status = rad_kv_pool_get_cpu_copy(o->pool, slots.data,
+                                                          (uint32_t)slots.count, to.data, bytes));
+        if (status)
+            raise_status(status, NULL,
+                         status == RAD_E_IO ? "TokenToKVPool.get_cpu_copy: the device failed"
+                                            : "TokenToKVPool.get_cpu_copy: a slot is not the "
+                                              "pool's, or out has another size");
+        if (!good || status) Py_CLEAR(result);
+        bytes_give_back(&to);
+        ints_give_back(&slots);
+    }
+    handle_leave(&o->h);
+    return result;
+}
+
+static PyObject *kv_pool_load_copy(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                   PyObject *kwnames)
+{
+    static signature s = {"load_cpu_copy", 2, 2, {"slots", "data"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[2];
+    ints_in slots;
+    bytes_in from;
+    rad_status status = RAD_OK;
+    if (!args_read(&s, args, nargs, kwnames, a) || !handle_enter(&o->h, "load_cpu_copy"))
+        return NULL;
+    bool good = ints_take(a[0], "slots", INTS_SLOTS, &slots);
+    if (good) {
+        good = bytes_take(a[1], "data", false, false, &from);
+        if (good) {
+            WITHOUT_GIL(status = rad_kv_pool_load_cpu_copy(
+                            o->pool, slots.data, (uint32_t)slots.count, from.data, from.bytes));
+            bytes_give_back(&from);
+        }
+        ints_give_back(&slots);
+    }
+    handle_leave(&o->h);
+    if (!good) return NULL;
+    if (status)
+        return raise_status(status, NULL,
+                            status == RAD_E_IO ? "TokenToKVPool.load_cpu_copy: the device failed"
+                                               : "TokenToKVPool.load_cpu_copy: a slot is not the "
+                                                 "pool's, or data has another size");
+    Py_RETURN_NONE;
+}
+
+static PyObject *kv_pool_copy_slots(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                    PyObject *kwnames)
+{
+    static signature s = {"copy_slots", 3, 3, {"source", "target", "count"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[3];
+    int32_t from = 0, to = 0;
+    uint32_t count = 0;
+    rad_status status;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_i32(a[0], "source", &from) ||
+        !arg_i32(a[1], "target", &to) || !arg_u32(a[2], "count", &count) ||
+        !handle_enter(&o->h, "copy_slots"))
+        return NULL;
+    WITHOUT_GIL(status = rad_kv_pool_copy_slots(o->pool, from, to, count));
+    handle_leave(&o->h);
+    if (status)
+        return raise_status(status, NULL,
+                            status == RAD_E_IO ? "TokenToKVPool.copy_slots: the device failed"
+                                               : "TokenToKVPool.copy_slots: a slot is not the "
+                                                 "pool's, or the two overlap");
+    Py_RETURN_NONE;
+}
+
+static PyObject *kv_pool_populate(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                  PyObject *kwnames)
+{
+    static signature s = {"populate", 3, 3, {"layer", "first", "count"}, {0}};
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *a[3];
+    uint32_t layer = 0;
+    uint64_t first = 0, count = 0;
+    rad_status status;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "layer", &layer) ||
+        !arg_u64(a[1], "first", &first) || !arg_u64(a[2], "count", &count) ||
+        !handle_enter(&o->h, "populate"))
+        return NULL;
+    WITHOUT_GIL(status = rad_kv_pool_populate(o->pool, layer, first, count));
+    handle_leave(&o->h);
+    if (status)
+        return raise_status(status, NULL,
+                            "TokenToKVPool.populate: not slots of the pool's, no "
+                            "memory, or this system cannot");
+    Py_RETURN_NONE;
+}
+
+static const record_field params_fields[] = {
+    {"num_pages", F_U32, offsetof(rad_token_to_kv_pool_params, num_pages), NULL, NULL},
+    {"page_size", F_U32, offsetof(rad_token_to_kv_pool_params, page_size), NULL, NULL},
+    {"num_layers", F_U32, offsetof(rad_token_to_kv_pool_params, num_layers), NULL, NULL},
+    {"num_kv_heads", F_U32, offsetof(rad_token_to_kv_pool_params, num_kv_heads), NULL, NULL},
+    {"head_dim", F_U32, offsetof(rad_token_to_kv_pool_params, head_dim), NULL, NULL},
+    {"v_head_dim", F_U32, offsetof(rad_token_to_kv_pool_params, v_head_dim), NULL, NULL},
+    {"dtype", F_NAME, offsetof(rad_token_to_kv_pool_params, dtype), dtype_names, NULL},
+    {"kind", F_NAME, offsetof(rad_token_to_kv_pool_params, kind), kind_names, NULL},
+    {"start_layer", F_U32, offsetof(rad_token_to_kv_pool_params, start_layer), NULL, NULL},
+    {0},
+};
+static PyTypeObject *params_type;
+
+enum { POOL_PARAMS, POOL_PER_TOKEN, POOL_BYTES, POOL_SLOTS, POOL_PACKED };
+
+static PyObject *kv_pool_get(PyObject *self, void *what)
+{
+    kv_pool_object *o = (kv_pool_object *)self;
+    PyObject *answer = NULL;
+    if (!handle_enter(&o->h, "a property")) return NULL;
+    switch ((intptr_t)what) {
+    case POOL_PARAMS:
+        answer = record_new(params_type, params_fields, rad_kv_pool_params(o->pool));
+        break;
+    case POOL_PER_TOKEN: answer = PyLong_FromSize_t(bytes_per_token(o)); break;
+    case POOL_BYTES: answer = PyLong_FromSize_t(rad_kv_pool_size_bytes(o->pool)); break;
+    case POOL_SLOTS: answer = PyLong_FromSsize_t(num_slots(o)); break;
+    case POOL_PACKED: answer = PyBool_FromLong(rad_kv_pool_is_packed(o->pool)); break;
+    }
+    handle_leave(&o->h);
+    return answer;
+}
+
+static PyObject *get_closed(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(((handle *)self)->closed);
+}
+
+#define CLOSE_CALLS(close)                                                                         \
+    {"close", close, METH_NOARGS, "close() -> None\n\nGives its memory back."},                    \
+    {                                                                                              \
+        "take_over", handle_take_over, METH_NOARGS,                                                \
+            "take_over() -> None\n\nMakes the calling thread the owner."                           \
+    }
+
+static PyMethodDef kv_pool_methods[] = {
+    {"mla", (PyCFunction)(void (*)(void))kv_pool_mla, METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+     "mla(num_pages, page_size=1, *, num_layers, kv_lora_rank, rope_dim, dtype='float32', "
+     "start_layer=0, device=None, buffers=None, scales=None) -> TokenToKVPool\n\nOne latent and "
+     "rope row for each token and layer."},
+    {"buffers", kv_pool_buffers, METH_O,
+     "buffers(layer) -> (k, v, k_scale, v_scale)\n\nWhere a layer's numbers lie, after waiting for "
+     "what a tier still brings: Arrays [slots, heads, dim] (bfloat16 as uint16, fp8 as uint8); "
+     "addresses where the memory is a device's."},
+    FAST("set_kv_buffer", kv_pool_set,
+         "set_kv_buffer(layer, loc, k=None, v=None) -> None\n\nStores float32 K and V of the slots "
+         "`loc` in the pool's dtype. MLA: k is the latent, v the rope part."),
+    FAST("get_kv", kv_pool_get_kv,
+         "get_kv(layer, loc, k=None, v=None) -> (k, v)\n\nReads them back as float32, into arrays "
+         "of the caller's or new ones."),
+    FAST("get_cpu_copy", kv_pool_get_copy,
+         "get_cpu_copy(slots, out=None) -> Array | out\n\nAll layers' bytes of these slots."),
+    FAST("load_cpu_copy", kv_pool_load_copy,
+         "load_cpu_copy(slots, data) -> None\n\nWhat get_cpu_copy gave, at other slots maybe."),
+    FAST("copy_slots", kv_pool_copy_slots,
+         "copy_slots(source, target, count) -> None\n\nWithin the pool, all layers; for the "
+         "copy_slots of a cache."),
+    FAST("populate", kv_pool_populate,
+         "populate(layer, first, count) -> None\n\nHas the system provide the memory of these "
+         "slots before it is written."),
+    CLOSE_CALLS(kv_pool_close),
+    {0},
+};
+
+static PyGetSetDef kv_pool_getters[] = {
+    {"params", kv_pool_get, NULL, "What it was made with.", (void *)POOL_PARAMS},
+    {"bytes_per_token", kv_pool_get, NULL, "Over all layers.", (void *)POOL_PER_TOKEN},
+    {"size_bytes", kv_pool_get, NULL, "Of all slots.", (void *)POOL_BYTES},
+    {"num_slots", kv_pool_get, NULL, "Those of page 0 among them.", (void *)POOL_SLOTS},
+    {"is_packed", kv_pool_get, NULL, "Whether K and V are separate and without gaps.",
+     (void *)POOL_PACKED},
+    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {0},
+};
+
+static PyType_Slot kv_pool_slots[] = {
+    {Py_tp_doc,
+     "TokenToKVPool(num_pages, page_size=1, *, num_layers, num_kv_heads, head_dim, v_head_dim=0, "
+     "dtype='float32', start_layer=0, device=None, buffers=None, k_scales=None, v_scales=None)\n\n"
+     "The memory behind the slots. `buffers`, a (k, v) for each layer, is the caller's: numpy "
+     "arrays or torch tensors, on the GPU with a CudaDevice."},
+    {Py_tp_new, kv_pool_new},
+    {Py_tp_dealloc, kv_pool_dealloc},
+    {Py_tp_methods, kv_pool_methods},
+    {Py_tp_getset, kv_pool_getters},
+    {0},
+};
+static PyType_Spec kv_pool_spec = {"radish.TokenToKVPool", sizeof(kv_pool_object), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, kv_pool_slots};
+
+/* ---- HostKVPool ---- */
+
+enum { HOST_DEVICE_POOL, HOST_DEVICE, HOST_OBJECTS };
+static const char *const layouts[] = {"layer_first", "page_first", NULL};
+
+static const param host_params[] = {
+    {"device_pool", P_OBJECT, HOST_DEVICE_POOL, NULL},
+    {"ratio", P_F64, offsetof(rad_host_kv_pool_params, ratio), NULL},
+    {"bytes", P_U64, offsetof(rad_host_kv_pool_params, bytes), NULL},
+    {"layout", P_NAME, offsetof(rad_host_kv_pool_params, layout), layouts},
+    {"pinned", P_FLAG, offsetof(rad_host_kv_pool_params, pinned), NULL},
+    {"device", P_OBJECT, HOST_DEVICE, NULL},
+    {0},
+};
+
+static PyObject *host_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_host_kv_pool_params p = {.struct_size = sizeof p};
+    PyObject *with[HOST_OBJECTS] = {0};
+    if (!params_read("HostKVPool", args, kwargs, host_params, 1, 2, NULL, &p, with)) return NULL;
+    if (!with[HOST_DEVICE_POOL] ||
+        !right_type(with[HOST_DEVICE_POOL], kv_pool_type, "device_pool must be a TokenToKVPool") ||
+        !right_type(with[HOST_DEVICE], device_type, "device must be a CudaDevice")) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "HostKVPool(): device_pool must be a TokenToKVPool");
+        return NULL;
+    }
+    host_pool_object *o = (host_pool_object *)PyType_GenericAlloc(type, 0);
+    if (!o || !handle_init(&o->h, "HostKVPool")) goto fail;
+    use((PyObject **)&o->device_pool, with[HOST_DEVICE_POOL]);
+    use(&o->device, with[HOST_DEVICE]);
+    p.device_pool = o->device_pool->pool;
+    p.device = o->device ? ((device_object *)o->device)->device : NULL;
+    rad_error err;
+    rad_status status;
+    WITHOUT_GIL(status = rad_host_kv_pool_create(module_env(), &p, &o->pool, &err));
+    if (status == RAD_OK) return (PyObject *)o;
+    raise_status(status, &err, NULL);
+fail:
+    XDECREF(o);
+    return NULL;
+}
+
+static void host_end(host_pool_object *o)
+{
+    rad_host_kv_pool_destroy(o->pool);
+    o->pool = NULL;
+    unuse((PyObject **)&o->device_pool);
+    unuse(&o->device);
+}
+
+static void host_dealloc(PyObject *self)
+{
+    host_pool_object *o = (host_pool_object *)self;
+    if (!handle_is_foreign(&o->h)) host_end(o);
+    free_object(self);
+}
+
+static PyObject *host_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    host_pool_object *o = (host_pool_object *)self;
+    if (o->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&o->h)) return NULL;
+    host_end(o);
+    handle_leave(&o->h);
+    o->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef host_methods[] = {CLOSE_CALLS(host_close), {0}};
+static PyGetSetDef host_getters[] = {
+    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {0},
+};
+static PyType_Slot host_slots[] = {
+    {Py_tp_doc, "HostKVPool(device_pool, ratio=2.0, *, bytes=0, layout='layer_first', "
+                "pinned=False, device=None)\n\nThe second tier's memory, for one HiRadixCache."},
+    {Py_tp_new, host_new},
+    {Py_tp_dealloc, host_dealloc},
+    {Py_tp_methods, host_methods},
+    {Py_tp_getset, host_getters},
+    {0},
+};
+static PyType_Spec host_spec = {"radish.HostKVPool", sizeof(host_pool_object), 0,
+                                Py_TPFLAGS_DEFAULT, host_slots};
+
+/* ---- CudaDevice ---- */
+
+static const param device_params[] = {
+    {"ordinal", P_U32, offsetof(rad_device_cuda_params, ordinal), NULL},
+    {"copy_blocks", P_U32, offsetof(rad_device_cuda_params, copy_blocks), NULL},
+    {"context", P_SIZE, offsetof(rad_device_cuda_params, context), NULL},
+    {"library", P_TEXT, offsetof(rad_device_cuda_params, library), NULL},
+    {0},
+};
+
+static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_device_cuda_params p = {.struct_size = sizeof p};
+    if (!params_read("CudaDevice", args, kwargs, device_params, 0, 1, NULL, &p, NULL)) return NULL;
+    device_object *d = (device_object *)PyType_GenericAlloc(type, 0);
+    rad_error err;
+    rad_status status = RAD_OK;
+    if (d && handle_init(&d->h, "CudaDevice"))
+        WITHOUT_GIL(status = rad_device_cuda_create(module_env(), &p, &d->device, &err));
+    if (d && d->device) return (PyObject *)d;
+    XDECREF(d);
+    return status ? raise_status(status, &err, NULL) : NULL;
+}
+
+static void device_dealloc(PyObject *self)
+{
+    device_object *d = (device_object *)self;
+    if (!handle_is_foreign(&d->h)) WITHOUT_GIL(rad_device_cuda_destroy(d->device));
+    free_object(self);
+}
+
+static PyObject *device_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    device_object *d = (device_object *)self;
+    if (d->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&d->h)) return NULL;
+    WITHOUT_GIL(rad_device_cuda_destroy(d->device));
+    d->device = NULL;
+    handle_leave(&d->h);
+    d->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+static const record_field info_fields[] = {
+    {"ordinal", F_U32, offsetof(rad_device_cuda_info, ordinal), NULL, NULL},
+    {"capability", F_U32, offsetof(rad_device_cuda_info, capability), NULL, NULL},
+    {"multiprocessors", F_U32, offsetof(rad_device_cuda_info, multiprocessors), NULL, NULL},
+    {"driver_version", F_U32, offsetof(rad_device_cuda_info, driver_version), NULL, NULL},
+    {"free_bytes", F_SIZE, offsetof(rad_device_cuda_info, free_bytes), NULL, NULL},
+    {"total_bytes", F_SIZE, offsetof(rad_device_cuda_info, total_bytes), NULL, NULL},
+    {"context", F_SIZE, offsetof(rad_device_cuda_info, context), NULL, NULL},
+    {"copy_calls", F_U64, offsetof(rad_device_cuda_info, copy_calls), NULL, NULL},
+    {"copied_bytes", F_U64, offsetof(rad_device_cuda_info, copied_bytes), NULL, NULL},
+    {"failures", F_U64, offsetof(rad_device_cuda_info, failures), NULL, NULL},
+    {0},
+};
+static const char *const info_extra[] = {"name", NULL};
+static PyTypeObject *info_type;
+
+static PyObject *device_info(PyObject *self, PyObject *none)
+{
+    (void)none;
+    device_object *d = (device_object *)self;
+    if (!handle_enter(&d->h, "info")) return NULL;
+    rad_device_cuda_info info = {.struct_size = sizeof info};
+    rad_error err;
+    rad_status status = rad_device_cuda_get_info(d->device, &info, &err);
+    handle_leave(&d->h);
+    if (status) return raise_status(status, &err, "CudaDevice.info");
+    PyObject *record = record_new(info_type, info_fields, &info);
+    if (record) record_set(record, info_fields, 0, PyUnicode_FromString(info.name));
+    return record;
+}
+
+static PyObject *with_stream(PyObject *self, PyObject *arg, const char *call,
+                             rad_status (*f)(rad_device *, void *, rad_error *))
+{
+    device_object *d = (device_object *)self;
+    uint64_t stream = 0;
+    if (!arg_u64(arg, "stream", &stream) || !handle_enter(&d->h, call)) return NULL;
+    rad_error err;
+    rad_status status = f(d->device, (void *)(uintptr_t)stream, &err);
+    handle_leave(&d->h);
+    if (status) return raise_status(status, &err, call);
+    Py_RETURN_NONE;
+}
+
+static PyObject *device_copy_after(PyObject *self, PyObject *stream)
+{
+    return with_stream(self, stream, "copy_after", rad_device_cuda_copy_after);
+}
+
+static PyObject *device_stream_after(PyObject *self, PyObject *stream)
+{
+    return with_stream(self, stream, "stream_after", rad_device_cuda_stream_after);
+}
+
+static PyMethodDef device_methods[] = {
+    {"info", device_info, METH_NOARGS, "info() -> CudaInfo"},
+    {"copy_after", device_copy_after, METH_O,
+     "copy_after(stream) -> None\n\nCopies begun from now on wait for what is enqueued in `stream` "
+     "(torch.cuda.current_stream().cuda_stream)."},
+    {"stream_after", device_stream_after, METH_O,
+     "stream_after(stream) -> None\n\nWhat is enqueued in `stream` from now on waits for the "
+     "copies that this thread began."},
+    CLOSE_CALLS(device_close),
+    {0},
+};
+static PyType_Slot device_slots[] = {
+    {Py_tp_doc, "CudaDevice(ordinal=0, *, copy_blocks=0, context=0, library=None)\n\nAn NVIDIA GPU "
+                "as a place for K/V."},
+    {Py_tp_new, device_new},
+    {Py_tp_dealloc, device_dealloc},
+    {Py_tp_methods, device_methods},
+    {0},
+};
+static PyType_Spec device_spec = {"radish.CudaDevice", sizeof(device_object), 0, Py_TPFLAGS_DEFAULT,
+                                  device_slots};
+
+bool kv_pool_init(PyObject *module)
+{
+    params_type = record_type(module, "radish.KVPoolParams", "What a TokenToKVPool was made with.",
+                              params_fields, NULL);
+    info_type =
+        record_type(module, "radish.CudaInfo", "What a CudaDevice is.", info_fields, info_extra);
+    return params_type && info_type && add_type(module, &device_spec, NULL, &device_type) &&
+           add_type(module, &kv_pool_spec, NULL, &kv_pool_type) &&
+           add_type(module, &host_spec, NULL, &host_pool_type);
+}

@@ -1,0 +1,839 @@
+/* pools.c - KVAllocator, ReqToTokenPool, StatePool. */
+#include "python.h"
+
+PyTypeObject *kv_type, *rows_type, *state_type;
+
+static void free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    handle_fini((handle *)self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
+    DECREF(type);
+}
+
+/* ---- KVAllocator ---- */
+
+static const param kv_params[] = {
+    {"num_pages", P_U32, offsetof(rad_kv_allocator_params, num_pages), NULL},
+    {"page_size", P_U32, offsetof(rad_kv_allocator_params, page_size), NULL},
+    {"need_sort", P_FLAG, offsetof(rad_kv_allocator_params, need_sort), NULL},
+    {"swa_num_pages", P_U32, offsetof(rad_kv_allocator_params, swa_num_pages), NULL},
+    {0},
+};
+
+static PyObject *kv_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_kv_allocator_params p = {.struct_size = sizeof p};
+    if (!params_read("KVAllocator", args, kwargs, kv_params, 1, 2, NULL, &p, NULL)) return NULL;
+    kv_object *k = (kv_object *)PyType_GenericAlloc(type, 0);
+    rad_error err;
+    rad_status status = RAD_OK;
+    if (k && handle_init(&k->h, "KVAllocator"))
+        status = rad_kv_allocator_create(module_env(), &p, &k->kv, &err);
+    if (k && k->kv) return (PyObject *)k;
+    XDECREF(k);
+    return status ? raise_status(status, &err, NULL) : NULL;
+}
+
+static void kv_dealloc(PyObject *self)
+{
+    kv_object *k = (kv_object *)self;
+    if (!handle_is_foreign(&k->h)) rad_kv_allocator_destroy(k->kv);
+    free_object(self);
+}
+
+static PyObject *kv_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    kv_object *k = (kv_object *)self;
+    if (k->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&k->h)) return NULL;
+    rad_kv_allocator_destroy(k->kv);
+    k->kv = NULL;
+    handle_leave(&k->h);
+    k->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+/* alloc and alloc_tail: `window` below zero is alloc. */
+static PyObject *take_pages(kv_object *k, const char *call, PyObject *count_arg, PyObject *into,
+                            PyObject *window_arg)
+{
+    uint32_t count = 0, window = 0;
+    if (!arg_u32(count_arg, "count", &count) || !arg_u32(window_arg, "num_window", &window))
+        return NULL;
+    if (!handle_enter(&k->h, call)) return NULL;
+    if (count > rad_kv_num_pages(k->kv)) { /* no array for what there cannot be */
+        handle_leave(&k->h);
+        Py_RETURN_NONE;
+    }
+    PyObject *fresh = into && into != Py_None ? NULL : PyUnicode_FromString("int32");
+    PyObject *where = fresh ? fresh : into, *result = NULL;
+    ints_out out;
+    if (where && ints_place(where, "out", count, &out)) {
+        rad_status status = window_arg ? rad_kv_alloc_tail(k->kv, out.data, count, window)
+                                       : rad_kv_alloc(k->kv, out.data, count);
+        if (status == RAD_OK) {
+            result = ints_done(&out, where, count);
+        } else {
+            ints_drop(&out);
+            if (status == RAD_FULL) {
+                INCREF(Py_None);
+                result = Py_None;
+            } else {
+                raise_status(status, NULL,
+                             "KVAllocator.alloc_tail: num_window is more than count, or there is "
+                             "no window side");
+            }
+        }
+    }
+    XDECREF(fresh);
+    handle_leave(&k->h);
+    return result;
+}
+
+static PyObject *kv_alloc(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"alloc", 1, 2, {"count", "out"}, {0}};
+    PyObject *a[2];
+    if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
+    return take_pages((kv_object *)self, "alloc", a[0], a[1], NULL);
+}
+
+static PyObject *kv_alloc_tail(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"alloc_tail", 2, 3, {"count", "num_window", "out"}, {0}};
+    PyObject *a[3];
+    if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
+    return take_pages((kv_object *)self, "alloc_tail", a[0], a[2], a[1]);
+}
+
+typedef rad_status free_fn(rad_kv_allocator *a, const int32_t *indices, uint32_t count,
+                           rad_error *err);
+
+static PyObject *give_pages(PyObject *self, const char *call, free_fn *f, PyObject *indices)
+{
+    kv_object *k = (kv_object *)self;
+    ints_in in;
+    if (!ints_take(indices, "pages", INTS_SLOTS, &in)) return NULL;
+    rad_error err;
+    rad_status status = RAD_OK;
+    bool entered = handle_enter(&k->h, call);
+    if (entered) {
+        LONG_CALL(in.count >= LONG_TOKENS, status = f(k->kv, in.data, (uint32_t)in.count, &err));
+        handle_leave(&k->h);
+    }
+    ints_give_back(&in);
+    if (!entered) return NULL;
+    if (status) return raise_status(status, &err, call);
+    Py_RETURN_NONE;
+}
+
+static PyObject *kv_free(PyObject *self, PyObject *pages)
+{
+    return give_pages(self, "free", rad_kv_free, pages);
+}
+
+static PyObject *kv_free_window(PyObject *self, PyObject *pages)
+{
+    return give_pages(self, "free_window", rad_kv_free_window, pages);
+}
+
+static PyObject *kv_free_slots(PyObject *self, PyObject *slots)
+{
+    return give_pages(self, "free_slots", rad_kv_free_slots, slots);
+}
+
+static bool same_length(const ints_in *in, int arrays, const char *call)
+{
+    for (int i = 1; i < arrays; i++) {
+        if (in[i].count == in[0].count) continue;
+        PyErr_Format(PyExc_ValueError, "%s: one entry for each request: %zd and %zd of them", call,
+                     in[0].count, in[i].count);
+        return false;
+    }
+    return true;
+}
+
+/* alloc_extend (lens: prefix, seq, last) and alloc_decode (lens: seq, last). */
+static PyObject *take_slots(kv_object *k, const char *call, PyObject *const *a, int arrays)
+{
+    static const char *const of_extend[] = {"prefix_lens", "seq_lens", "last_loc"};
+    const char *const *names = of_extend + (3 - arrays);
+    ints_in in[3];
+    int taken = 0;
+    PyObject *result = NULL, *fresh = NULL;
+    while (taken < arrays && ints_take(a[taken], names[taken],
+                                       taken == arrays - 1 ? INTS_SLOTS : INTS_LENGTHS, &in[taken]))
+        taken++;
+    if (taken < arrays || !same_length(in, arrays, call)) goto done;
+
+    uint64_t room = (uint64_t)in[0].count;
+    if (arrays == 3) {
+        room = 0;
+        for (Py_ssize_t i = 0; i < in[0].count; i++)
+            room += in[1].data[i] > in[0].data[i] ? (uint32_t)(in[1].data[i] - in[0].data[i]) : 0;
+    }
+    if (!handle_enter(&k->h, call)) goto done;
+    if (room >
+        ((uint64_t)rad_kv_num_pages(k->kv) + (uint64_t)in[0].count) * rad_kv_page_size(k->kv)) {
+        INCREF(Py_None);
+        result = Py_None;
+        goto leave;
+    }
+    PyObject *into = a[arrays];
+    if (!into || into == Py_None) into = fresh = PyUnicode_FromString("int32");
+    ints_out out;
+    if (!into || !ints_place(into, "out", (Py_ssize_t)room, &out)) goto leave;
+    rad_error err;
+    rad_status status =
+        arrays == 3
+            ? rad_kv_alloc_extend(k->kv, (uint32_t)in[0].count, (const uint32_t *)in[0].data,
+                                  (const uint32_t *)in[1].data, in[2].data, out.data, &err)
+            : rad_kv_alloc_decode(k->kv, (uint32_t)in[0].count, (const uint32_t *)in[0].data,
+                                  in[1].data, out.data, &err);
+    if (status == RAD_OK) {
+        result = ints_done(&out, into, (Py_ssize_t)room);
+    } else {
+        ints_drop(&out);
+        if (status == RAD_FULL) {
+            INCREF(Py_None);
+            result = Py_None;
+        } else {
+            raise_status(status, &err, call);
+        }
+    }
+leave:
+    handle_leave(&k->h);
+done:
+    XDECREF(fresh);
+    while (taken)
+        ints_give_back(&in[--taken]);
+    return result;
+}
+
+static PyObject *kv_alloc_extend(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                 PyObject *kwnames)
+{
+    static signature s = {
+        "alloc_extend", 3, 4, {"prefix_lens", "seq_lens", "last_loc", "out"}, {0}};
+    PyObject *a[4];
+    if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
+    return take_slots((kv_object *)self, "alloc_extend", a, 3);
+}
+
+static PyObject *kv_alloc_decode(PyObject *self, fast_args args, Py_ssize_t nargs,
+                                 PyObject *kwnames)
+{
+    static signature s = {"alloc_decode", 2, 3, {"seq_lens", "last_loc", "out"}, {0}};
+    PyObject *a[3];
+    if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
+    return take_slots((kv_object *)self, "alloc_decode", a, 2);
+}
+
+static PyObject *kv_group(PyObject *self, const char *call, rad_status (*f)(rad_kv_allocator *),
+                          const char *words)
+{
+    kv_object *k = (kv_object *)self;
+    if (!handle_enter(&k->h, call)) return NULL;
+    rad_status status = f(k->kv);
+    handle_leave(&k->h);
+    if (status) return raise_status(status, NULL, words);
+    Py_RETURN_NONE;
+}
+
+static PyObject *kv_group_begin(PyObject *self, PyObject *none)
+{
+    (void)none;
+    return kv_group(self, "free_group_begin", rad_kv_free_group_begin,
+                    "KVAllocator.free_group_begin: a group is open already; they do not nest");
+}
+
+static PyObject *kv_group_end(PyObject *self, PyObject *none)
+{
+    (void)none;
+    return kv_group(self, "free_group_end", rad_kv_free_group_end,
+                    "KVAllocator.free_group_end: no group is open");
+}
+
+static PyObject *kv_ask_page(PyObject *self, const char *call, PyObject *page_arg,
+                             int (*f)(const rad_kv_allocator *, rad_page))
+{
+    kv_object *k = (kv_object *)self;
+    int32_t page = 0;
+    if (!arg_i32(page_arg, "page", &page) || !handle_enter(&k->h, call)) return NULL;
+    int answer = f(k->kv, page);
+    handle_leave(&k->h);
+    return PyBool_FromLong(answer);
+}
+
+static PyObject *kv_is_taken(PyObject *self, PyObject *page)
+{
+    return kv_ask_page(self, "is_taken", page, rad_kv_is_taken);
+}
+
+static PyObject *kv_has_window(PyObject *self, PyObject *page)
+{
+    return kv_ask_page(self, "has_window", page, rad_kv_has_window);
+}
+
+static PyObject *kv_clear(PyObject *self, PyObject *none)
+{
+    (void)none;
+    kv_object *k = (kv_object *)self;
+    if (!handle_enter(&k->h, "clear")) return NULL;
+    rad_kv_clear(k->kv);
+    handle_leave(&k->h);
+    Py_RETURN_NONE;
+}
+
+static PyObject *kv_check(PyObject *self, PyObject *none)
+{
+    (void)none;
+    kv_object *k = (kv_object *)self;
+    if (!handle_enter(&k->h, "check")) return NULL;
+    rad_error err;
+    rad_status status;
+    WITHOUT_GIL(status = rad_kv_check(k->kv, &err));
+    handle_leave(&k->h);
+    if (status) return raise_status(status, &err, "KVAllocator.check");
+    Py_RETURN_NONE;
+}
+
+enum {
+    KV_PAGE_SIZE,
+    KV_NUM_PAGES,
+    KV_AVAILABLE_PAGES,
+    KV_AVAILABLE_SIZE,
+    KV_HIGHEST,
+    KV_WINDOW_PAGES,
+    KV_WINDOW_AVAILABLE
+};
+
+static PyObject *kv_get(PyObject *self, void *what)
+{
+    kv_object *k = (kv_object *)self;
+    uint64_t n = 0;
+    if (!handle_enter(&k->h, "a property")) return NULL;
+    switch ((intptr_t)what) {
+    case KV_PAGE_SIZE: n = rad_kv_page_size(k->kv); break;
+    case KV_NUM_PAGES: n = rad_kv_num_pages(k->kv); break;
+    case KV_AVAILABLE_PAGES: n = rad_kv_available_pages(k->kv); break;
+    case KV_AVAILABLE_SIZE: n = rad_kv_available_size(k->kv); break;
+    case KV_HIGHEST: n = (uint64_t)rad_kv_highest_page(k->kv); break;
+    case KV_WINDOW_PAGES: n = rad_kv_window_num_pages(k->kv); break;
+    case KV_WINDOW_AVAILABLE: n = rad_kv_window_available_pages(k->kv); break;
+    }
+    handle_leave(&k->h);
+    return PyLong_FromUnsignedLongLong(n);
+}
+
+static PyObject *kv_window_map(PyObject *self, void *closure)
+{
+    (void)closure;
+    kv_object *k = (kv_object *)self;
+    if (!handle_enter(&k->h, "window_page_map")) return NULL;
+    const rad_page *map = rad_kv_window_page_map(k->kv);
+    Py_ssize_t shape = (Py_ssize_t)rad_kv_num_pages(k->kv) + 1, stride = sizeof *map;
+    handle_leave(&k->h);
+    if (!map) Py_RETURN_NONE;
+    return array_view(self, E_I32, (void *)(uintptr_t)map, 1, &shape, &stride, true);
+}
+
+static PyObject *get_closed(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(((handle *)self)->closed);
+}
+
+static PyObject *itself(PyObject *self, PyObject *none)
+{
+    (void)none;
+    INCREF(self);
+    return self;
+}
+
+#define HANDLE_CALLS(close)                                                                        \
+    {"close", close, METH_NOARGS,                                                                  \
+     "close() -> None\n\nGives its memory back. Refused while a cache, a pool or an Array uses "   \
+     "it."},                                                                                       \
+        {"take_over", handle_take_over, METH_NOARGS,                                               \
+         "take_over() -> None\n\nMakes the calling thread the owner of this and of all that "      \
+         "works "                                                                                  \
+         "with it."},                                                                              \
+        {"__enter__", itself, METH_NOARGS, NULL},                                                  \
+    {                                                                                              \
+        "__exit__", close##_at_exit, METH_VARARGS, NULL                                            \
+    }
+
+static PyObject *kv_close_at_exit(PyObject *self, PyObject *args)
+{
+    return kv_close(self, args);
+}
+
+static PyMethodDef kv_methods[] = {
+    FAST("alloc", kv_alloc,
+         "alloc(count, out=None) -> Array | out | None\n\nTakes `count` pages. All or nothing: "
+         "None means that there are not so many: evict and ask again. O(count)."),
+    FAST("alloc_tail", kv_alloc_tail,
+         "alloc_tail(count, num_window, out=None) -> Array | out | None\n\nTakes pages of which "
+         "only the last num_window get a window side."),
+    {"free", kv_free, METH_O,
+     "free(pages) -> None\n\nGives pages back. StateError names the first that is not handed out "
+     "(a double free, say); then nothing was freed."},
+    {"free_window", kv_free_window, METH_O,
+     "free_window(pages) -> None\n\nGives back only the window side; the pages stay handed out."},
+    {"free_slots", kv_free_slots, METH_O,
+     "free_slots(slots) -> None\n\nFrees the pages under the slots of consecutive positions of "
+     "one row, of which the first starts a page."},
+    FAST("alloc_extend", kv_alloc_extend,
+         "alloc_extend(prefix_lens, seq_lens, last_loc, out=None) -> Array | out | None\n\nSlots "
+         "for extending requests from prefix_lens[i] to seq_lens[i] tokens; last_loc[i] is the "
+         "slot of position prefix_lens[i] - 1, or -1. One request's behind the other's. None: "
+         "there is no room, and nothing was taken."),
+    FAST("alloc_decode", kv_alloc_decode,
+         "alloc_decode(seq_lens, last_loc, out=None) -> Array | out | None\n\nOne slot for each "
+         "request's position seq_lens[i] - 1. None: there is no room."),
+    {"free_group_begin", kv_group_begin, METH_NOARGS,
+     "free_group_begin() -> None\n\nWhat is freed from now on becomes available at "
+     "free_group_end()."},
+    {"free_group_end", kv_group_end, METH_NOARGS, "free_group_end() -> None"},
+    {"is_taken", kv_is_taken, METH_O, "is_taken(page) -> bool\n\nWhether it is handed out."},
+    {"has_window", kv_has_window, METH_O, "has_window(page) -> bool"},
+    {"clear", kv_clear, METH_NOARGS, "clear() -> None\n\nEvery page is free again."},
+    {"check", kv_check, METH_NOARGS,
+     "check() -> None\n\nWalks everything; CorruptError names the first page that is wrong."},
+    HANDLE_CALLS(kv_close),
+    {0},
+};
+
+static PyGetSetDef kv_getters[] = {
+    {"page_size", kv_get, NULL, "Tokens of a page.", (void *)KV_PAGE_SIZE},
+    {"num_pages", kv_get, NULL, "Pages to hand out.", (void *)KV_NUM_PAGES},
+    {"available_pages", kv_get, NULL, "Pages that are free.", (void *)KV_AVAILABLE_PAGES},
+    {"available_size", kv_get, NULL, "The same in tokens.", (void *)KV_AVAILABLE_SIZE},
+    {"highest_page", kv_get, NULL, "The highest page that was ever handed out.",
+     (void *)KV_HIGHEST},
+    {"window_num_pages", kv_get, NULL, "Pages of the window side.", (void *)KV_WINDOW_PAGES},
+    {"window_available_pages", kv_get, NULL, "Those that are free.", (void *)KV_WINDOW_AVAILABLE},
+    {"window_page_map", kv_window_map, NULL,
+     "map[page] is the page's window page or 0: the allocator's own, not a copy. None without a "
+     "window side.",
+     NULL},
+    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {0},
+};
+
+static PyType_Slot kv_slots[] = {
+    {Py_tp_doc,
+     "KVAllocator(num_pages, page_size=1, *, need_sort=False, swa_num_pages=0)\n\nHands out pages "
+     "of the KV pool: page p names the slots [p * page_size, (p + 1) * page_size). Page 0 is never "
+     "handed out."},
+    {Py_tp_new, kv_new},
+    {Py_tp_dealloc, kv_dealloc},
+    {Py_tp_methods, kv_methods},
+    {Py_tp_getset, kv_getters},
+    {0},
+};
+static PyType_Spec kv_spec = {"radish.KVAllocator", sizeof(kv_object), 0,
+                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, kv_slots};
+
+/* ---- ReqToTokenPool ---- */
+
+static const param rows_params[] = {
+    {"num_rows", P_U32, offsetof(rad_req_to_token_pool_params, num_rows), NULL},
+    {"row_tokens", P_U32, offsetof(rad_req_to_token_pool_params, row_tokens), NULL},
+    {0},
+};
+
+static PyObject *rows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_req_to_token_pool_params p = {.struct_size = sizeof p};
+    if (!params_read("ReqToTokenPool", args, kwargs, rows_params, 2, 2, NULL, &p, NULL))
+        return NULL;
+    rows_object *r = (rows_object *)PyType_GenericAlloc(type, 0);
+    rad_error err;
+    rad_status status = RAD_OK;
+    if (r && handle_init(&r->h, "ReqToTokenPool"))
+        status = rad_req_to_token_pool_create(module_env(), &p, &r->rows, &err);
+    if (r && r->rows) return (PyObject *)r;
+    XDECREF(r);
+    return status ? raise_status(status, &err, NULL) : NULL;
+}
+
+static void rows_dealloc(PyObject *self)
+{
+    rows_object *r = (rows_object *)self;
+    if (!handle_is_foreign(&r->h)) rad_req_to_token_pool_destroy(r->rows);
+    free_object(self);
+}
+
+static PyObject *rows_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    rows_object *r = (rows_object *)self;
+    if (r->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&r->h)) return NULL;
+    rad_req_to_token_pool_destroy(r->rows);
+    r->rows = NULL;
+    handle_leave(&r->h);
+    r->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *rows_close_at_exit(PyObject *self, PyObject *args)
+{
+    return rows_close(self, args);
+}
+
+static PyObject *rows_alloc(PyObject *self, PyObject *none)
+{
+    (void)none;
+    rows_object *r = (rows_object *)self;
+    if (!handle_enter(&r->h, "alloc")) return NULL;
+    rad_row row = 0;
+    rad_status status = rad_req_to_token_alloc(r->rows, &row);
+    handle_leave(&r->h);
+    if (status) Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(row);
+}
+
+static PyObject *rows_free(PyObject *self, PyObject *row_arg)
+{
+    rows_object *r = (rows_object *)self;
+    uint32_t row = 0;
+    if (!arg_u32(row_arg, "row", &row) || !handle_enter(&r->h, "free")) return NULL;
+    rad_status status = rad_req_to_token_free(r->rows, row);
+    handle_leave(&r->h);
+    if (status) return raise_status(status, NULL, "ReqToTokenPool.free: the row is not handed out");
+    Py_RETURN_NONE;
+}
+
+static PyObject *rows_row(PyObject *self, PyObject *row_arg)
+{
+    rows_object *r = (rows_object *)self;
+    uint32_t row = 0;
+    if (!arg_u32(row_arg, "row", &row) || !handle_enter(&r->h, "row")) return NULL;
+    rad_slot *slots = rad_req_to_token_row(r->rows, row);
+    Py_ssize_t shape = rad_req_to_token_row_tokens(r->rows), stride = sizeof *slots;
+    handle_leave(&r->h);
+    if (!slots) {
+        PyErr_Format(PyExc_IndexError, "ReqToTokenPool.row: there is no row %u", row);
+        return NULL;
+    }
+    return array_view(self, E_I32, slots, 1, &shape, &stride, false);
+}
+
+static PyObject *rows_is_taken(PyObject *self, PyObject *row_arg)
+{
+    rows_object *r = (rows_object *)self;
+    uint32_t row = 0;
+    if (!arg_u32(row_arg, "row", &row) || !handle_enter(&r->h, "is_taken")) return NULL;
+    int answer = rad_req_to_token_is_taken(r->rows, row);
+    handle_leave(&r->h);
+    return PyBool_FromLong(answer);
+}
+
+static PyObject *rows_check(PyObject *self, PyObject *none)
+{
+    (void)none;
+    rows_object *r = (rows_object *)self;
+    if (!handle_enter(&r->h, "check")) return NULL;
+    rad_error err;
+    rad_status status = rad_req_to_token_check(r->rows, &err);
+    handle_leave(&r->h);
+    if (status) return raise_status(status, &err, "ReqToTokenPool.check");
+    Py_RETURN_NONE;
+}
+
+static PyObject *rows_get(PyObject *self, void *what)
+{
+    rows_object *r = (rows_object *)self;
+    if (!handle_enter(&r->h, "a property")) return NULL;
+    uint32_t n = !what                 ? rad_req_to_token_num_rows(r->rows)
+                 : (intptr_t)what == 1 ? rad_req_to_token_row_tokens(r->rows)
+                                       : rad_req_to_token_available(r->rows);
+    handle_leave(&r->h);
+    return PyLong_FromUnsignedLong(n);
+}
+
+static PyObject *rows_table(PyObject *self, void *closure)
+{
+    (void)closure;
+    rows_object *r = (rows_object *)self;
+    if (!handle_enter(&r->h, "table")) return NULL;
+    rad_slot *first = rad_req_to_token_row(r->rows, 0), *second = rad_req_to_token_row(r->rows, 1);
+    Py_ssize_t shape[2] = {(Py_ssize_t)rad_req_to_token_num_rows(r->rows) + 1,
+                           rad_req_to_token_row_tokens(r->rows)};
+    Py_ssize_t strides[2] = {(char *)second - (char *)first, sizeof *first};
+    handle_leave(&r->h);
+    return array_view(self, E_I32, first, 2, shape, strides, false);
+}
+
+static PyMethodDef rows_methods[] = {
+    {"alloc", rows_alloc, METH_NOARGS, "alloc() -> int | None\n\nTakes a row; None: none is left."},
+    {"free", rows_free, METH_O, "free(row) -> None"},
+    {"row", rows_row, METH_O,
+     "row(row) -> Array\n\nThe row's slots, int32, where they are: writing to it writes the row."},
+    {"is_taken", rows_is_taken, METH_O, "is_taken(row) -> bool"},
+    {"check", rows_check, METH_NOARGS, "check() -> None"},
+    HANDLE_CALLS(rows_close),
+    {0},
+};
+
+static PyGetSetDef rows_getters[] = {
+    {"num_rows", rows_get, NULL, "Rows to hand out.", (void *)0},
+    {"row_tokens", rows_get, NULL, "Tokens of the longest request.", (void *)1},
+    {"available", rows_get, NULL, "Rows that are free.", (void *)2},
+    {"table", rows_table, NULL,
+     "All rows as one matrix of int32, where it is: what SGLang calls req_to_token. Row 0 is the "
+     "dummy.",
+     NULL},
+    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {0},
+};
+
+static PyType_Slot rows_slots[] = {
+    {Py_tp_doc, "ReqToTokenPool(num_rows, row_tokens)\n\nA row for each running request: row[i] is "
+                "the slot of its position i."},
+    {Py_tp_new, rows_new},
+    {Py_tp_dealloc, rows_dealloc},
+    {Py_tp_methods, rows_methods},
+    {Py_tp_getset, rows_getters},
+    {0},
+};
+static PyType_Spec rows_spec = {"radish.ReqToTokenPool", sizeof(rows_object), 0,
+                                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, rows_slots};
+
+/* ---- StatePool ---- */
+
+enum { STATE_DEVICE, STATE_MEMORY, STATE_OBJECTS };
+
+static const param state_params[] = {
+    {"state_bytes", P_SIZE, offsetof(rad_state_pool_params, state_bytes), NULL},
+    {"num_states", P_U32, offsetof(rad_state_pool_params, num_states), NULL},
+    {"on_host", P_FLAG, offsetof(rad_state_pool_params, on_host), NULL},
+    {"device", P_OBJECT, STATE_DEVICE, NULL},
+    {"memory", P_OBJECT, STATE_MEMORY, NULL},
+    {0},
+};
+
+static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    rad_state_pool_params p = {.struct_size = sizeof p};
+    PyObject *with[STATE_OBJECTS] = {0};
+    if (!params_read("StatePool", args, kwargs, state_params, 2, 2, NULL, &p, with)) return NULL;
+    if (with[STATE_DEVICE] && !PyObject_TypeCheck(with[STATE_DEVICE], device_type)) {
+        PyErr_SetString(PyExc_TypeError, "StatePool(): device must be a CudaDevice");
+        return NULL;
+    }
+    state_object *s = (state_object *)PyType_GenericAlloc(type, 0);
+    if (!s || !handle_init(&s->h, "StatePool")) goto fail;
+    if (with[STATE_DEVICE]) {
+        s->device = with[STATE_DEVICE];
+        INCREF(s->device);
+        ((handle *)s->device)->users++;
+        p.device = ((device_object *)s->device)->device;
+    }
+    if (with[STATE_MEMORY]) {
+        if (!bytes_take(with[STATE_MEMORY], "memory", true, p.device != NULL, &s->given)) goto fail;
+        size_t each = (p.state_bytes + 63) / 64 * 64;
+        if (s->given.bytes / (each ? each : 1) < (uint64_t)p.num_states + 1) {
+            PyErr_Format(PyExc_ValueError,
+                         "StatePool(): memory has %zu bytes; %u states and the one of zeros take "
+                         "%zu each",
+                         s->given.bytes, p.num_states, each);
+            goto fail;
+        }
+        p.memory = s->given.data;
+    }
+    rad_error err;
+    rad_status status = rad_state_pool_create(module_env(), &p, &s->pool, &err);
+    if (status == RAD_OK) return (PyObject *)s;
+    raise_status(status, &err, NULL);
+fail:
+    XDECREF(s);
+    return NULL;
+}
+
+static void state_end(state_object *s)
+{
+    rad_state_pool_destroy(s->pool);
+    s->pool = NULL;
+    bytes_give_back(&s->given);
+    if (s->device) ((handle *)s->device)->users--;
+    Py_CLEAR(s->device);
+}
+
+static void state_dealloc(PyObject *self)
+{
+    state_object *s = (state_object *)self;
+    if (!handle_is_foreign(&s->h)) state_end(s);
+    free_object(self);
+}
+
+static PyObject *state_close(PyObject *self, PyObject *none)
+{
+    (void)none;
+    state_object *s = (state_object *)self;
+    if (s->h.closed) Py_RETURN_NONE;
+    if (!handle_may_close(&s->h)) return NULL;
+    state_end(s);
+    handle_leave(&s->h);
+    s->h.closed = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *state_close_at_exit(PyObject *self, PyObject *args)
+{
+    return state_close(self, args);
+}
+
+static PyObject *state_alloc(PyObject *self, PyObject *none)
+{
+    (void)none;
+    state_object *s = (state_object *)self;
+    if (!handle_enter(&s->h, "alloc")) return NULL;
+    rad_state state = 0;
+    rad_status status = rad_state_alloc(s->pool, &state);
+    handle_leave(&s->h);
+    if (status) Py_RETURN_NONE;
+    return PyLong_FromLong(state);
+}
+
+static PyObject *state_free(PyObject *self, PyObject *arg)
+{
+    state_object *s = (state_object *)self;
+    int32_t state = 0;
+    if (!arg_i32(arg, "state", &state) || !handle_enter(&s->h, "free")) return NULL;
+    rad_status status = rad_state_free(s->pool, state);
+    handle_leave(&s->h);
+    if (status) return raise_status(status, NULL, "StatePool.free: the state is not handed out");
+    Py_RETURN_NONE;
+}
+
+static PyObject *state_copy(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature sig = {"copy", 2, 2, {"source", "target"}, {0}};
+    state_object *s = (state_object *)self;
+    PyObject *a[2];
+    int32_t from = 0, to = 0;
+    if (!args_read(&sig, args, nargs, kwnames, a) || !arg_i32(a[0], "source", &from) ||
+        !arg_i32(a[1], "target", &to) || !handle_enter(&s->h, "copy"))
+        return NULL;
+    rad_status status;
+    WITHOUT_GIL(status = rad_state_copy(s->pool, from, to));
+    handle_leave(&s->h);
+    if (status)
+        return raise_status(status, NULL,
+                            status == RAD_E_IO
+                                ? "StatePool.copy: the device failed"
+                                : "StatePool.copy: one of them is not the pool's, or "
+                                  "the target is 0");
+    Py_RETURN_NONE;
+}
+
+static PyObject *state_address(PyObject *self, PyObject *arg)
+{
+    state_object *s = (state_object *)self;
+    int32_t state = 0;
+    if (!arg_i32(arg, "state", &state) || !handle_enter(&s->h, "address")) return NULL;
+    void *memory = rad_state_address(s->pool, state);
+    handle_leave(&s->h);
+    if (memory) return PyLong_FromVoidPtr(memory);
+    PyErr_Format(PyExc_IndexError, "StatePool.address: there is no state %d", state);
+    return NULL;
+}
+
+static PyObject *state_view(PyObject *self, PyObject *arg)
+{
+    state_object *s = (state_object *)self;
+    int32_t state = 0;
+    if (!arg_i32(arg, "state", &state) || !handle_enter(&s->h, "view")) return NULL;
+    void *memory = rad_state_address(s->pool, state);
+    Py_ssize_t shape = (Py_ssize_t)rad_state_bytes(s->pool), stride = 1;
+    handle_leave(&s->h);
+    if (s->device) {
+        PyErr_SetString(PyExc_TypeError, "StatePool.view: the memory is a device's: use address()");
+        return NULL;
+    }
+    if (memory) return array_view(self, E_U8, memory, 1, &shape, &stride, state == 0);
+    PyErr_Format(PyExc_IndexError, "StatePool.view: there is no state %d", state);
+    return NULL;
+}
+
+static PyObject *state_is_taken(PyObject *self, PyObject *arg)
+{
+    state_object *s = (state_object *)self;
+    int32_t state = 0;
+    if (!arg_i32(arg, "state", &state) || !handle_enter(&s->h, "is_taken")) return NULL;
+    int answer = rad_state_is_taken(s->pool, state);
+    handle_leave(&s->h);
+    return PyBool_FromLong(answer);
+}
+
+static PyObject *state_check(PyObject *self, PyObject *none)
+{
+    (void)none;
+    state_object *s = (state_object *)self;
+    if (!handle_enter(&s->h, "check")) return NULL;
+    rad_error err;
+    rad_status status = rad_state_pool_check(s->pool, &err);
+    handle_leave(&s->h);
+    if (status) return raise_status(status, &err, "StatePool.check");
+    Py_RETURN_NONE;
+}
+
+static PyObject *state_get(PyObject *self, void *what)
+{
+    state_object *s = (state_object *)self;
+    if (!handle_enter(&s->h, "a property")) return NULL;
+    size_t n = !what                 ? rad_state_pool_num_states(s->pool)
+               : (intptr_t)what == 1 ? rad_state_available(s->pool)
+                                     : rad_state_bytes(s->pool);
+    handle_leave(&s->h);
+    return PyLong_FromSize_t(n);
+}
+
+static PyMethodDef state_methods[] = {
+    {"alloc", state_alloc, METH_NOARGS,
+     "alloc() -> int | None\n\nA state, whose content is undefined; None: all are out."},
+    {"free", state_free, METH_O, "free(state) -> None"},
+    FAST("copy", state_copy, "copy(source, target) -> None\n\nFrom 0 it is the beginning: zeros."),
+    {"address", state_address, METH_O,
+     "address(state) -> int\n\nWhere it lies, in the device's words; good as long as the pool."},
+    {"view", state_view, METH_O,
+     "view(state) -> Array\n\nIts bytes where they are, in host memory; of state 0 read-only."},
+    {"is_taken", state_is_taken, METH_O, "is_taken(state) -> bool"},
+    {"check", state_check, METH_NOARGS, "check() -> None"},
+    HANDLE_CALLS(state_close),
+    {0},
+};
+
+static PyGetSetDef state_getters[] = {
+    {"num_states", state_get, NULL, "States to hand out.", (void *)0},
+    {"available", state_get, NULL, "Those that are free.", (void *)1},
+    {"state_bytes", state_get, NULL, "Bytes of one, a multiple of 64.", (void *)2},
+    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    {0},
+};
+
+static PyType_Slot state_slots[] = {
+    {Py_tp_doc, "StatePool(state_bytes, num_states, *, on_host=False, device=None, memory=None)\n\n"
+                "Memory for what recurrent layers carry from token to token. State 0 is the "
+                "beginning of every text: zeros."},
+    {Py_tp_new, state_new},
+    {Py_tp_dealloc, state_dealloc},
+    {Py_tp_methods, state_methods},
+    {Py_tp_getset, state_getters},
+    {0},
+};
+static PyType_Spec state_spec = {"radish.StatePool", sizeof(state_object), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, state_slots};
+
+bool pools_init(PyObject *module)
+{
+    return add_type(module, &kv_spec, NULL, &kv_type) &&
+           add_type(module, &rows_spec, NULL, &rows_type) &&
+           add_type(module, &state_spec, NULL, &state_type);
+}

@@ -1,0 +1,381 @@
+/* python.h - what the parts of the Python module share.
+ *
+ *     module.c    the module, its exceptions and constants
+ *     args.c      arguments by place and by name, numbers with their limits
+ *     ints.c      token ids and slots, from and to whatever holds int32 or int64
+ *     array.c     Array: memory of the library, for numpy and torch without a copy
+ *     handle.c    who may call what: owner threads, reentrancy, forks, what is closed
+ *     record.c    structs of the library as named tuples
+ *     pools.c     KVAllocator, ReqToTokenPool, StatePool
+ *     kv_pool.c   TokenToKVPool, HostKVPool, CudaDevice
+ *     cache.c     the caches: create, match, insert, lock, evict
+ *     request.c   Request, and the calls that take one
+ *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
+ *     tiers.c     HiRadixCache's own calls
+ *     storage.c   storage backends written in Python
+ *
+ * The module uses Python's limited API of 3.11 and nothing else, so one file serves that version
+ * and all later ones. 3.11 is the first whose stable ABI has the buffer protocol (arrays come in
+ * and go out by it) and the second whose stable ABI has METH_FASTCALL (without it a call takes
+ * twice the time). The module may be loaded by one interpreter of a process: it keeps its types
+ * and exceptions in globals.
+ *
+ * The interpreter's lock is what guards globals and objects. What takes long runs without it; the
+ * objects in use are marked busy then (handle.c), so that nobody else gets into them. */
+#ifndef RADISH_PYTHON_H
+#define RADISH_PYTHON_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <structmember.h>
+
+#include <radish/radish.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* The limited API's functions take a PyObject and nothing derived from it. */
+#define INCREF(object)  Py_INCREF((PyObject *)(object))
+#define DECREF(object)  Py_DECREF((PyObject *)(object))
+#define XDECREF(object) Py_XDECREF((PyObject *)(object))
+
+#define COUNT_OF(a) (sizeof(a) / sizeof *(a))
+
+/* ---- module.c ---- */
+
+extern PyObject *error_class; /* radish.Error */
+
+/* Raises what stands for a negative status, with the words in `err`, or, where the call has none,
+ * with `what`. Returns NULL. A pending exception of a callback goes before. */
+PyObject *raise_status(rad_status status, const rad_error *err, const char *what);
+
+/* The env that objects are made with: messages go to the logging module's logger "radish". */
+const rad_env *module_env(void);
+
+bool add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **out);
+
+/* What begins with one of these has a base of its own in each part. */
+bool array_init(PyObject *module);
+bool record_init(PyObject *module);
+bool pools_init(PyObject *module);
+bool kv_pool_init(PyObject *module);
+bool cache_init(PyObject *module);
+bool request_init(PyObject *module);
+bool look_init(PyObject *module);
+bool storage_init(PyObject *module);
+
+/* ---- args.c ---- */
+
+typedef PyObject *const *fast_args;
+
+enum { MOST_ARGS = 12 };
+
+/* A call's arguments: the first `positional` by place or name, the others by name only. */
+typedef struct signature {
+    const char *call;
+    int required, positional;
+    const char *names[MOST_ARGS + 1]; /* NULL behind the last */
+    PyObject *interned[MOST_ARGS];
+} signature;
+
+/* out[i] is names[i]'s, or NULL where it is absent or None is not told from it by the caller. */
+bool args_read(signature *s, fast_args args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
+
+/* Numbers in their limits; OverflowError or TypeError in words that name the argument. An absent
+ * one (NULL) leaves *out. */
+bool arg_u32(PyObject *value, const char *name, uint32_t *out);
+bool arg_u64(PyObject *value, const char *name, uint64_t *out);
+bool arg_i32(PyObject *value, const char *name, int32_t *out);
+bool arg_flag(PyObject *value, uint32_t *out);
+/* A text without a zero byte, None for NULL. It lives as long as `value`. */
+bool arg_name(PyObject *value, const char *name, const char **out);
+bool arg_ref(PyObject *value, const char *name, rad_ref *out); /* a node, as node_new makes it */
+PyObject *node_new(rad_ref node);
+
+/* One of a constructor's arguments: a member of a params struct, or (P_OBJECT) an entry of an array
+ * of borrowed objects, by its number. */
+typedef enum param_kind {
+    P_U32,
+    P_U64,
+    P_I32,
+    P_F64,
+    P_SIZE,
+    P_FLAG,
+    P_TEXT,
+    P_NAME,
+    P_OBJECT
+} param_kind;
+typedef struct param {
+    const char *name;
+    param_kind kind;
+    size_t at;
+    const char *const *names; /* P_NAME: what stands for 0, 1, ...; NULL at the end */
+} param;
+/* `table` ends with a name of NULL; the first `positional` may come by place, the first `required`
+ * must come. None is as good as absent, except for a flag. Keywords that `others` names (a table
+ * too, or NULL) are left alone. */
+bool params_read(const char *noun, PyObject *args, PyObject *kwargs, const param *table,
+                 int required, int positional, const param *others, void *params,
+                 PyObject **objects);
+
+#define FAST(name, function, text)                                                                 \
+    {                                                                                              \
+        name, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, text           \
+    }
+
+/* ---- ints.c ---- */
+
+/* Integers that a caller handed over. `data` points to the caller's own memory when that holds
+ * int32, else to a copy. Must be given back, whatever happened behind a true answer. */
+typedef struct ints_in {
+    const int32_t *data;
+    Py_ssize_t count;
+    Py_buffer view;
+    PyObject *keeps; /* a tensor or capsule whose memory it is */
+    int32_t *copy;
+    bool viewed;
+    int32_t few[32];
+} ints_in;
+
+typedef enum ints_what { INTS_TOKENS, INTS_SLOTS, INTS_LENGTHS } ints_what;
+
+/* Tokens and lengths below zero are refused; slots are the library's to judge. */
+bool ints_take(PyObject *from, const char *name, ints_what what, ints_in *in);
+void ints_give_back(ints_in *in);
+
+/* Where integers go: an array of the caller's (numpy, torch, array, Array; int32 or int64), or
+ * "int32" or "int64" for a new one. `data` is the caller's own memory when that holds int32. */
+typedef struct ints_out {
+    int32_t *data; /* room for `room` */
+    Py_ssize_t room;
+    void *wide; /* the caller's memory when it holds int64 */
+    Py_buffer view;
+    PyObject *keeps;
+    PyObject *fresh; /* the Array that is made */
+    int32_t *copy;
+    bool viewed, is_fresh, fresh_wide;
+    int32_t few[32];
+} ints_out;
+
+/* `room` is what the call may write at most: a caller's array must have it. */
+bool ints_place(PyObject *into, const char *name, Py_ssize_t room, ints_out *out);
+/* The first `count` are written: widens them where needed. A new reference to what the caller sees:
+ * its own object, or a new Array of `count`. */
+PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count);
+void ints_drop(ints_out *out); /* on an error, instead */
+
+/* ---- array.c ---- */
+
+typedef enum element { E_I32, E_I64, E_U8, E_I8, E_U16, E_F16, E_F32, E_U32 } element;
+
+typedef struct array array;
+/* New memory of its own, zeroed or not as it comes. */
+PyObject *array_new(element e, Py_ssize_t count, void **data);
+/* The same numbers in other dimensions: of a new Array, before anybody has it. */
+PyObject *array_shaped(PyObject *fresh, int ndim, const Py_ssize_t *shape);
+/* A view of memory of `keeper`, which is kept, and cannot be closed while the view is there. */
+PyObject *array_view(PyObject *keeper, element e, void *data, int ndim, const Py_ssize_t *shape,
+                     const Py_ssize_t *strides, bool readonly);
+
+/* Contiguous memory that a caller handed over, as bytes. */
+typedef struct bytes_in {
+    void *data;
+    size_t bytes;
+    Py_ssize_t item; /* bytes of an element; 0: not known */
+    char kind;       /* 'f', 'i', 'u', '?' not known */
+    Py_buffer view;
+    PyObject *keeps;
+    bool viewed;
+} bytes_in;
+/* on_device: memory of a device may come, by data_ptr() or __cuda_array_interface__. */
+bool bytes_take(PyObject *from, const char *name, bool writable, bool on_device, bytes_in *in);
+void bytes_give_back(bytes_in *in);
+
+/* ---- handle.c ---- */
+
+/* Objects that were made for each other are one realm: one thread calls them. */
+typedef struct realm realm;
+
+/* How every object of the library begins. */
+typedef struct handle {
+    PyObject_HEAD realm *home;
+    uint32_t users; /* objects and views that need it */
+    bool closed;
+    const char *noun; /* "KVAllocator" */
+} handle;
+
+bool handle_init(handle *h, const char *noun); /* a realm of its own, this thread's */
+bool handle_join(handle *h, handle *other);    /* the two realms become one */
+void handle_fini(handle *h);
+bool handle_enter(handle *h, const char *call); /* or an exception in words */
+void handle_leave(handle *h);
+bool handle_is_foreign(const handle *h); /* of the process that forked this one */
+bool handle_is_free(const handle *h);    /* this thread's, and nothing under way */
+bool handle_may_close(handle *h);        /* enters, or refuses */
+PyObject *handle_take_over(PyObject *self, PyObject *none);
+
+/* Calls `expression` without the interpreter's lock. */
+#define WITHOUT_GIL(expression)                                                                    \
+    do {                                                                                           \
+        PyThreadState *saved_state_ = PyEval_SaveThread();                                         \
+        expression;                                                                                \
+        PyEval_RestoreThread(saved_state_);                                                        \
+    } while (0)
+/* The same where `when` says that it takes long. */
+#define LONG_CALL(when, expression)                                                                \
+    do {                                                                                           \
+        if (when) {                                                                                \
+            WITHOUT_GIL(expression);                                                               \
+        } else {                                                                                   \
+            expression;                                                                            \
+        }                                                                                          \
+    } while (0)
+enum { LONG_TOKENS = 16384 }; /* some 10 us of work, as much as giving the lock away may cost */
+
+/* ---- record.c ---- */
+
+typedef enum field_kind {
+    F_U32,
+    F_U64,
+    F_I32,
+    F_I64,
+    F_F64,
+    F_SIZE,
+    F_FLAG,
+    F_REF,
+    F_TEXT,
+    F_NAME
+} field_kind;
+typedef struct record_field {
+    const char *name;
+    field_kind kind;
+    size_t offset;
+    const char *const *names; /* F_NAME: of a uint32 */
+    const char *doc;
+} record_field;
+/* A named tuple type; `fields` ends with a name of NULL. `extra` fields come behind, set by hand.
+ */
+PyTypeObject *record_type(PyObject *module, const char *name, const char *doc,
+                          const record_field *fields, const char *const *extra);
+PyObject *record_new(PyTypeObject *type, const record_field *fields, const void *from);
+void record_set(PyObject *record, const record_field *fields, int extra, PyObject *value);
+
+/* ---- pools.c, kv_pool.c ---- */
+
+typedef struct kv_object {
+    handle h;
+    rad_kv_allocator *kv;
+} kv_object;
+typedef struct rows_object {
+    handle h;
+    rad_req_to_token_pool *rows;
+} rows_object;
+typedef struct state_object {
+    handle h;
+    rad_state_pool *pool;
+    PyObject *device, *memory;
+    bytes_in given;
+} state_object;
+typedef struct kv_pool_object {
+    handle h;
+    rad_token_to_kv_pool *pool;
+    PyObject *device, *buffers;
+    bytes_in *given;
+    uint32_t num_given;
+} kv_pool_object;
+typedef struct host_pool_object {
+    handle h;
+    rad_host_kv_pool *pool;
+    kv_pool_object *device_pool;
+    PyObject *device;
+} host_pool_object;
+typedef struct device_object {
+    handle h;
+    rad_device *device;
+} device_object;
+extern PyTypeObject *kv_type, *rows_type, *state_type, *kv_pool_type, *host_pool_type, *device_type;
+extern const char *const dtype_names[]; /* by rad_dtype, NULL at the end */
+bool name_to_number(PyObject *value, const char *what, const char *const *names, uint32_t *out);
+
+/* ---- cache.c ---- */
+
+typedef struct left_over left_over;
+
+typedef struct cache_object {
+    handle h;
+    rad_cache *cache;
+    kv_object *kv;
+    rows_object *rows;
+    state_object *states, *host_states;
+    host_pool_object *host_pool, *window_host_pool;
+    struct cache_object *inner; /* a StreamingCache's; its callbacks are called */
+    PyObject *evict_key, *copy_slots, *free_list, *storage;
+    rad_page *freed; /* collected for take_freed */
+    uint32_t num_freed, room_freed, most_freed;
+    uint32_t page_size, num_out; /* locks and requests that hold something of it */
+    bool is_eagle, collects, has_threads;
+    PyObject *raised[3];               /* by a callback, for when the call has ended */
+    left_over *left_over;              /* locks and requests that were dropped at a bad time */
+    struct cache_object *next, **link; /* all that have threads, for the interpreter's exit */
+} cache_object;
+extern PyTypeObject *cache_type, *hiradix_type;
+
+bool cache_enter(cache_object *c, const char *call);
+/* False when a callback raised: then that is the exception. */
+bool cache_leave(cache_object *c);
+void cache_note_raised(cache_object *c); /* keeps the exception that is set */
+
+/* A cache's own part of a constructor's arguments; `others` is the table of what is not its own.
+ * Takes references, which cache_end gives back. `list` must live until the cache is made. */
+cache_object *cache_begin(PyTypeObject *type, const char *noun);
+bool cache_params_read(cache_object *c, PyObject *args, PyObject *kwargs, const param *others,
+                       rad_cache_params *params, rad_free_list *list);
+const param *cache_params_table(void);
+void cache_with_threads(cache_object *c);
+
+/* The words of a key. */
+bool key_words(PyObject *extra_key, PyObject *cache_salt, PyObject *session, rad_key *key);
+/* Takes tokens into `in` and makes the key. */
+bool key_take(PyObject *tokens, PyObject *extra_key, PyObject *cache_salt, PyObject *session,
+              ints_in *in, rad_key *key);
+
+PyObject *match_new(const rad_match *match, PyObject *slots); /* takes the reference to slots */
+const rad_match *match_of(PyObject *match);                   /* NULL with an exception */
+
+typedef struct lock_object {
+    PyObject_HEAD cache_object *cache;
+    rad_receipt receipt;
+} lock_object;
+PyObject *lock_new(cache_object *c, const rad_receipt *receipt);
+
+/* What is to be given back when the cache can be entered again; takes all that it is given. */
+bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens,
+                         PyObject *extra_key, PyObject *cache_salt);
+
+PyObject *inserted_new(const rad_inserted *in);
+
+/* ---- request.c ---- */
+
+typedef struct request_object {
+    PyObject_HEAD rad_req_kv kv;
+    cache_object *cache; /* where it has a row or a lock, else NULL */
+    int32_t *tokens;
+    uint32_t room;
+    PyObject *extra_key, *cache_salt;
+} request_object;
+extern PyTypeObject *request_type;
+extern PyMethodDef request_calls[]; /* of a cache; ends with NULL */
+extern PyMethodDef look_calls[];
+void look_at_exit(void);
+extern const char *const match_ends[];                      /* by rad_match_end */
+PyObject *eviction_new(const rad_eviction *e, bool is_one); /* None where there was none */
+
+/* ---- tiers.c, storage.c ---- */
+
+bool tiers_init(PyObject *module);
+/* The table of a backend: a Storage of ours, or an object of Python's, which is wrapped. A new
+ * reference to what must live as long as it is used. */
+PyObject *storage_of(PyObject *backend, rad_storage *storage);
+
+#endif
