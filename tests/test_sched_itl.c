@@ -113,6 +113,28 @@ static uint64_t longest_gap(uint64_t max_itl_ns, script s, uint32_t *steps, uint
     return gap;
 }
 
+/* One request that decodes all the time: what a step costs apart from it is not known, but what
+ * both cost together is, whatever the noise; and what prompts cost is as it was. */
+TEST(the_cost_of_what_always_comes_together_is_its_sum)
+{
+    step_cost c;
+    uint64_t rng = test_told_seed();
+    step_cost_init(&c);
+    const step_work prompt = {.prompt_tokens = 400, .prompt_ends = 1, .pairs = step_pairs(0, 400)};
+    step_cost_observe(&c, &prompt, 2e6 + 5e4 * 400);
+    for (uint32_t i = 0; i < 3000; i++) {
+        const step_work w = {.num_decodes = 1, .pairs = 400 + i};
+        const double random = (double)(test_random(&rng) >> 11) * 0x1p-53;
+        step_cost_observe(&c, &w, 4e6 * (1 + 0.2 * (random - 0.5)));
+        const double ns = step_cost_ns(&c, &w);
+        if (i > 20) CHECKF(ns > 3.6e6 && ns < 4.4e6, "step %u: %.0f\n", i, ns);
+        for (int k = 0; k < STEP_COST_TERMS; k++)
+            CHECK(c.ls.theta[k] >= 0);
+    }
+    const double ns = step_cost_ns(&c, &prompt);
+    CHECKF(ns > 1e7 && ns < 4e7, "%.0f\n", ns);
+}
+
 static const script plain = {.step = 2e6, .decode = 2e5, .token = 5e4, .rng = 1};
 
 TEST(without_a_limit_a_gap_is_as_long_as_a_chunk)

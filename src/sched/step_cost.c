@@ -1,9 +1,4 @@
-/* step_cost.c - recursive least squares with forgetting, in six terms.
- *
- * Forgetting lets the covariance of what does not happen grow without end (nobody sends a
- * prompt for an hour), and then the first prompt would be believed entirely. So it stops
- * at what a fresh estimate has. Terms are scaled to be about 1 in a usual step. A term
- * that comes out negative (noise) is taken for free.
+/* step_cost.c - six terms by least squares (least_squares.h), scaled to be about 1 in a usual step.
  *
  * The covariance of drafts begins with the first of them: on most servers there are none, and what
  * never happens would look like what is not known yet, for the sake of which nothing is forgotten.
@@ -14,14 +9,13 @@
 
 static const double SCALE[STEP_COST_TERMS] = {1,        1.0 / 16, 1.0 / 256, 1.0 / (1 << 18),
                                               1.0 / 16, 1.0 / 16};
-static const double FRESH = 1e4, KEEP = 0.98;
+static const double KEEP = 0.98;
 enum { FIRST_TOKENS = 64, FIRST_ENDS = 8, DRAFTS = STEP_COST_TERMS - 1 };
 
 void step_cost_init(step_cost *c)
 {
     *c = (step_cost){0};
-    for (int i = 0; i < DRAFTS; i++)
-        c->p[i][i] = FRESH;
+    ls_init(&c->ls, STEP_COST_TERMS, DRAFTS, KEEP);
 }
 
 static void terms_of(const step_work *w, double x[STEP_COST_TERMS])
@@ -36,43 +30,27 @@ static void terms_of(const step_work *w, double x[STEP_COST_TERMS])
 
 void step_cost_observe(step_cost *c, const step_work *work, double ns)
 {
-    double x[STEP_COST_TERMS], px[STEP_COST_TERMS], xpx = KEEP, error = ns, trace = 0;
+    double x[STEP_COST_TERMS];
     terms_of(work, x);
     if (work->draft_rows && !c->drafts_seen) {
         c->drafts_seen = true;
-        c->p[DRAFTS][DRAFTS] = FRESH;
+        ls_forget(&c->ls, DRAFTS);
     }
-    for (int i = 0; i < STEP_COST_TERMS; i++) {
-        px[i] = 0;
-        for (int k = 0; k < STEP_COST_TERMS; k++)
-            px[i] += c->p[i][k] * x[k];
-        error -= c->theta[i] * x[i];
-    }
-    for (int i = 0; i < STEP_COST_TERMS; i++)
-        xpx += x[i] * px[i];
-    for (int i = 0; i < STEP_COST_TERMS; i++) {
-        c->theta[i] += px[i] / xpx * error;
-        for (int k = 0; k < STEP_COST_TERMS; k++)
-            c->p[i][k] -= px[i] * px[k] / xpx;
-        trace += c->p[i][i];
-    }
-    for (int i = 0; i < STEP_COST_TERMS && trace < FRESH; i++)
-        for (int k = 0; k < STEP_COST_TERMS; k++)
-            c->p[i][k] /= KEEP;
+    ls_observe(&c->ls, x, ns);
     c->most_prompt_tokens = RAD_MAX(c->most_prompt_tokens, work->prompt_tokens);
     c->most_prompt_ends = RAD_MAX(c->most_prompt_ends, work->prompt_ends);
 }
 
 static double coefficient(const step_cost *c, int i)
 {
-    return c->theta[i] > 0 ? c->theta[i] * SCALE[i] : 0;
+    return c->ls.theta[i] * SCALE[i];
 }
 
 double step_cost_ns(const step_cost *c, const step_work *w)
 {
-    return coefficient(c, 0) + coefficient(c, 1) * w->num_decodes +
-           coefficient(c, 2) * w->prompt_tokens + coefficient(c, 3) * w->pairs +
-           coefficient(c, 4) * w->prompt_ends + coefficient(c, DRAFTS) * w->draft_rows;
+    double x[STEP_COST_TERMS];
+    terms_of(w, x);
+    return ls_at(&c->ls, x);
 }
 
 double step_cost_prompt_ns(const step_cost *c, uint32_t context, uint32_t tokens)

@@ -15,16 +15,15 @@
 #ifndef SCHED_STEP_COST_H
 #define SCHED_STEP_COST_H
 
-#include "base/base.h"
+#include "sched/least_squares.h"
 
 enum { STEP_COST_TERMS = 6 };
 
 typedef struct step_cost {
-    double theta[STEP_COST_TERMS];              /* ns per unit of a scaled term */
-    double p[STEP_COST_TERMS][STEP_COST_TERMS]; /* their covariance, up to a factor */
-    uint32_t most_prompt_tokens;                /* in a step that was seen */
-    uint32_t most_prompt_ends;                  /* likewise */
-    bool drafts_seen;                           /* the last term's covariance has begun */
+    least_squares ls;            /* ns per unit of a scaled term */
+    uint32_t most_prompt_tokens; /* in a step that was seen */
+    uint32_t most_prompt_ends;   /* likewise */
+    bool drafts_seen;            /* the last term's covariance has begun */
 } step_cost;
 
 typedef struct step_work {
@@ -33,7 +32,8 @@ typedef struct step_work {
     uint32_t prompt_ends; /* prompts whose last token is among them, if an answer follows; and
                            * tokens whose logprobs are wanted */
     uint32_t draft_rows;
-    double pairs; /* of a new token and a position it sees, all requests */
+    double pairs;       /* of a new token and a position it sees, all requests */
+    double draft_pairs; /* of these, such as drafts see */
 } step_work;
 
 void step_cost_init(step_cost *c);
