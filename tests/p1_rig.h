@@ -445,6 +445,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
                               .draft_sources = w.drafts ? below(1u << DRAFT_KINDS) : 0,
+                              .draft_recent_tokens = 1,
                               .draft_given = w.drafts ? guesses : (draft_guesser){0},
                               .on_output = on_output,
                               .user = &w};

@@ -124,6 +124,7 @@ static void draw_drafts(scheduler_params *params, uint64_t *rng)
     if (below(rng, 3) == 0) return;
     params->max_draft_tokens = most[below(rng, RAD_COUNT(most))];
     params->draft_sources = below(rng, 1u << DRAFT_KINDS);
+    params->draft_recent_tokens = below(rng, 4);
     guess.wrong = below(rng, 4) ? 2 + below(rng, 12) : 0;
     if (below(rng, 4)) params->draft_given.propose = guess_tokens;
 }

@@ -17,6 +17,7 @@
  * else's prompt would take seconds. The engine's own default is no limit. */
 #define DEFAULT_MAX_ITL_MS   500
 #define DEFAULT_DRAFT_TOKENS 8
+#define DEFAULT_RECENT_TOKENS 524288
 #define DEFAULT_SELF_CHECK_S 60
 #define DEFAULT_DRAIN_S      30
 
@@ -237,6 +238,7 @@ static int run_command(int argc, char **argv, config_file *config)
     uint64_t max_request_memory = 0;
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
                               .speculative_num_draft_tokens = DEFAULT_DRAFT_TOKENS,
+                              .speculative_ngram_capacity = DEFAULT_RECENT_TOKENS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
                               .max_pinned_tokens = ENGINE_PIN_QUARTER,
                               .max_sessions = ENGINE_USUAL_SESSIONS,
@@ -517,10 +519,9 @@ static int run_command(int argc, char **argv, config_file *config)
              "the model says; no answer depends on it. none (default): only the text that the\n"
              "grammar of a constrained request forces; tree: besides, what requests of the same\n"
              "namespace that began alike went on with; ngram: what stood behind the same tokens\n"
-             "earlier in the request's own text; prediction: what a request's 'prediction'\n"
-             "foretells; or several of these with commas between them. Nothing is guessed where "
-             "it\n"
-             "was measured not to pay."},
+             "earlier in the request's own text; recent: and in recent answers of its namespace;\n"
+             "prediction: what a request's 'prediction' foretells; or several of these with\n"
+             "commas between them. Nothing is guessed where it was measured not to pay."},
         {.kind = CLI_U32,
          .name = "speculative-num-draft-tokens",
          .arg = "N",
@@ -528,6 +529,16 @@ static int run_command(int argc, char **argv, config_file *config)
          .max = 64,
          .help = "At most so many tokens of a request are guessed at one time. Default " NUMBER(
              DEFAULT_DRAFT_TOKENS) ";\n0 = nothing is guessed."},
+        {.kind = CLI_U32,
+         .name = "speculative-ngram-capacity",
+         .arg = "N",
+         .target = &engine_p.speculative_ngram_capacity,
+         .max = 1 << 28,
+         .help =
+             "Tokens of recent answers that are kept for guesses (--speculative-algorithm "
+             "recent),\n"
+             "a power of two or the next, 26 bytes each, the oldest going first. Default\n" NUMBER(
+                 DEFAULT_RECENT_TOKENS) "; 0 = none."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,

@@ -11,6 +11,7 @@
 #include "engine/engine_device.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
+#include "sched/draft_recent.h"
 #include "sched/state_memory.h"
 
 #include "base/mix64.h"
@@ -46,6 +47,9 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->speculative_num_draft_tokens > DRAFT_MOST)
         return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
                         DRAFT_MOST, p->speculative_num_draft_tokens);
+    if (p->speculative_ngram_capacity > RECENT_MOST)
+        return rad_fail(err, RAD_E_INVAL, "speculative_ngram_capacity is %d at most, not %u",
+                        RECENT_MOST, p->speculative_ngram_capacity);
     if (p->max_itl_ms && p->chunked_prefill_size == -1)
         return rad_fail(err, RAD_E_INVAL,
                         "max_itl_ms needs prompts in chunks, and chunked_prefill_size is -1");
@@ -169,6 +173,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .max_draft_tokens = p->speculative_num_draft_tokens,
         .draft_sources = sources,
+        .draft_recent_tokens = p->speculative_ngram_capacity,
         .verify_rate = p->verify_rate,
         .self_check_ns = (uint64_t)(p->self_check_interval_s * 1e9),
         .max_sessions = p->max_sessions,

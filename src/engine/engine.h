@@ -123,6 +123,7 @@ typedef struct engine_params {
     const char *speculative_algorithm;     /* who guesses tokens beside the grammars of constrained
                                             * requests: names of sources (sched/draft_source.h) with
                                             * commas between them, "tree,ngram"; "none", NULL: nobody */
+    uint32_t speculative_ngram_capacity;   /* tokens of recent answers that "recent" guesses from */
     uint32_t speculative_num_draft_tokens; /* of a request at one time; 0: nothing is guessed */
 
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose

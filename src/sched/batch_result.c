@@ -204,6 +204,7 @@ static void process_complete(scheduler *s, req *r, bool wanted, uint32_t row, co
         finish_req(s, r, REQ_FINISH_ERROR, -1, r->error.status == RAD_E_NOMEM);
         return;
     }
+    if (r->state == REQ_DECODE) draft_learn(&s->drafts, r, 1);
     if (r->finish) {
         if (publish_saves(s, r, saves)) finish_req(s, r, r->finish, token, true);
         return;

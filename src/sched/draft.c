@@ -1,4 +1,4 @@
-/* draft.c - who guesses, and how much of it is worth its rows.
+/* draft.c - whose guess, and how much of it is worth its rows.
  *
  * A step of D requests takes C and brings T = D tokens. A further row costs p, and brings a token
  * with the chance that all drafts up to it are right, a^k for the k-th. It pays as long as it
@@ -6,21 +6,24 @@
  *
  *     a^k / p > T / C        and then C += p, T += a^k
  *
- * C and p are measured, for about as many requests. What a source was right about in this request,
- * and in all, says a. Both are found by trying, so both are tried again now and then: a proposal
- * that was not worth it ages what speaks against it, and after some hundred steps without drafts
- * what a row costs is forgotten, so that one step has some. And now and then a step has none, so
- * that its own cost is known. */
+ * C and p are measured (draft_price.h). What a source was right about in this request, and in all,
+ * says a; and that is found out without a row: every source says its guess in every step, drafted
+ * or not, and what is said then is compared with it. So a text that nobody can guess costs no rows.
+ *
+ * Prices are found by trying, so they are tried again now and then: after some steps in
+ * which rows were too dear for some guess, what they cost is forgotten, and one step has some; each
+ * time that it was in vain it takes longer. And now and then a step has none, so that its own cost
+ * is known. */
 #include "sched/draft_plan.h"
 
 enum {
-    FIRST_ROWS = 4,  /* that the first step with drafts has */
-    FIRST_PLAIN = 4, /* steps without, before it */
-    PLAIN_EVERY = 32,
-    MEAN_OF = 8,
-    TRY_AGAIN = 256 /* steps */
+    FIRST_ROWS = 2, /* that the first step with drafts has */
+    PLAIN_EVERY = 64,
+    ASK_EVERY = 8, /* steps, where rows would be too dear even for what is certain */
+    TRY_AGAIN = 32,
+    TRY_AGAIN_MOST = 1 << 14
 };
-static const float KEEP = 0.9f, KEEP_OF_ALL = 0.998f, AGE = 0.98f;
+static const float KEEP = 0.95f, KEEP_OF_ALL = 0.998f, KEEP_DOUBTED = 0.98f;
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
 static const float SURE = 0.95f;  /* who is as good is believed without asking others */
 static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
@@ -29,46 +32,19 @@ void draft_release(scheduler *s, req *r)
 {
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
         const draft_source *source = draft_source_of(kind);
+        r->draft.guesses[kind].count = 0;
         if (source && source->release) source->release(s, r);
     }
     r->draft.count = 0;
 }
 
-/* ---- prices ---- */
-
-/* Of the table's entries. */
-static uint32_t price_of(uint32_t num_decodes)
-{
-    uint32_t i = 0;
-    while (i + 1 < DRAFT_PRICES && num_decodes >> (i + 1))
-        i++;
-    return i;
-}
-
-/* The mean of the newest; one that was interrupted counts for no more than some others. */
-static void follow(double *mean, uint32_t *count, double value)
-{
-    if (*count >= FIRST_PLAIN) value = RAD_MIN(value, 3 * *mean);
-    *mean += (value - *mean) / RAD_MIN(++*count, (uint32_t)MEAN_OF);
-}
-
-void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns)
-{
-    if (!d->most || !num_decodes) return;
-    draft_price *p = &d->prices[price_of(num_decodes)];
-    if (!rows)
-        follow(&p->step, &p->num_steps, ns);
-    else if (p->num_steps)
-        follow(&p->row, &p->num_rows, RAD_MAX(ns - p->step, 0) / rows);
-}
-
 /* ---- trust ---- */
 
-/* Each token of a guess of this grade is right, if those before it were, with this chance. */
-static float chance(const drafter *d, const req *r, draft_kind kind, uint32_t grade)
+float draft_chance(const drafter *d, const req *r, draft_kind kind, uint32_t grade)
 {
     const draft_trust *all = &d->trust[kind][grade], *own = &r->draft.own[kind][grade];
-    const float others = (all->right + PRIOR_WEIGHT * draft_source_of(kind)->prior) /
+    const float prior = draft_source_of(kind)->prior[grade];
+    const float others = (all->right + PRIOR_WEIGHT * prior) /
                          (all->right + all->wrong + PRIOR_WEIGHT);
     return (own->right + OTHERS_WEIGHT * others) / (own->right + own->wrong + OTHERS_WEIGHT);
 }
@@ -79,26 +55,49 @@ static void age(draft_trust *t, float keep)
     t->wrong *= keep;
 }
 
-static void add(draft_trust *t, uint32_t proposed, uint32_t accepted)
+static void add(draft_trust *t, float keep, uint32_t right, bool wrong)
 {
-    t->right += (float)accepted;
-    t->wrong += accepted < proposed;
+    age(t, keep);
+    t->right += (float)right;
+    t->wrong += wrong;
 }
 
-void draft_learn(drafter *d, req *r, uint32_t proposed, uint32_t accepted)
+void draft_doubt(drafter *d, req *r, draft_kind kind, uint32_t grade)
 {
-    draft_trust *all = &d->trust[r->draft.kind][r->draft.grade];
-    draft_trust *own = &r->draft.own[r->draft.kind][r->draft.grade];
-    age(all, KEEP_OF_ALL);
-    age(own, KEEP);
-    add(all, proposed, accepted);
-    add(own, proposed, accepted);
+    age(&r->draft.own[kind][grade], KEEP_DOUBTED);
+    age(&d->trust[kind][grade], 1 - (1 - KEEP_DOUBTED) / 8);
 }
 
-/* ---- proposals ---- */
+/* Of a guess `count` tokens were compared with what was said, and the first `right` of them were
+ * the same. */
+static void learn(drafter *d, req *r, draft_kind kind, uint32_t grade, uint32_t right,
+                  uint32_t count)
+{
+    add(&r->draft.own[kind][grade], KEEP, right, right < count);
+    add(&d->trust[kind][grade], KEEP_OF_ALL, right, right < count);
+}
 
-/* What a source says of a request, as far as it can be; best: how many tokens it is likely to
- * bring. */
+void draft_learn(drafter *d, req *r, uint32_t said)
+{
+    const rad_token *tokens = r->fill_ids + req_num_fill(r) - said;
+    if (r->draft.count) {
+        learn(d, r, r->draft.kind, r->draft.grade, said - 1, r->draft.count);
+        r->draft.guesses[r->draft.kind].count = 0;
+    }
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
+        draft_guess *g = &r->draft.guesses[kind];
+        const uint32_t count = RAD_MIN(g->count, said);
+        uint32_t right = 0;
+        while (right < count && g->ids[right] == tokens[right])
+            right++;
+        if (count) learn(d, r, kind, g->grade, right, count);
+        g->count = 0;
+    }
+}
+
+/* ---- guesses ---- */
+
+/* What a source says of a request, as far as it can be; brings: how many tokens it is likely to. */
 typedef struct draft_offer {
     uint32_t count, kind, grade;
     float right, brings;
@@ -143,24 +142,33 @@ static uint32_t possible(const scheduler *s, req *r, const rad_token *drafts, ui
 static void ask(scheduler *s, req *r, draft_kind kind, uint32_t room, draft_offer *best)
 {
     const draft_source *source = draft_source_of(kind);
+    draft_guess *guess = &r->draft.guesses[kind];
     rad_token ids[DRAFT_MOST];
     draft_offer offer = {.kind = kind};
     offer.count = source->propose(s, r, ids, room, &offer.grade);
     offer.count = possible(s, r, ids, RAD_MIN(offer.count, room));
+    guess->count = (uint16_t)RAD_MIN(offer.count, (uint32_t)DRAFT_GUESS);
+    guess->grade = (uint16_t)offer.grade;
+    memcpy(guess->ids, ids, guess->count * sizeof *ids);
     if (!offer.count) return;
-    offer.right = chance(&s->drafts, r, kind, offer.grade);
+    offer.right = draft_chance(&s->drafts, r, kind, offer.grade);
     offer.brings = brings(offer.right, offer.count);
     if (offer.brings <= best->brings) return;
     *best = offer;
     memcpy(r->fill_ids + req_num_fill(r), ids, offer.count * sizeof *ids);
 }
 
-/* The table's sources; room: in fill_ids, too. */
+static bool is_on(const scheduler *s, draft_kind kind, bool prepared)
+{
+    return (s->drafts.sources & draft_bit(kind)) && !draft_source_of(kind)->prepare == !prepared;
+}
+
+/* Of all sources that have nothing to prepare. */
 static draft_offer best_offer(scheduler *s, req *r, uint32_t room)
 {
     draft_offer best = {0};
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
-        if (!(s->drafts.sources & draft_bit(kind))) continue;
+        if (!is_on(s, kind, false)) continue;
         ask(s, r, kind, room, &best);
         if (best.right > SURE && best.count == room) break;
     }
@@ -169,27 +177,33 @@ static draft_offer best_offer(scheduler *s, req *r, uint32_t room)
 
 /* ---- how many ---- */
 
+/* A request of the step, and what is offered for it. */
+typedef struct draft_seat {
+    req *r;
+    uint32_t room; /* tokens that there is a use for; also room behind its fill_ids */
+    draft_offer offer;
+} draft_seat;
+
 /* What a step has left for drafts, and what it brings so far. */
 typedef struct draft_room {
     uint64_t full_pages, window_pages, states;
     uint32_t rows;
-    double ns, tokens, price;
+    double ns, tokens;
 } draft_room;
 
 static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     const drafter *d = &s->drafts;
     const kv_pages room = kv_room(&s->pools);
-    const draft_price *price = &d->prices[price_of(num_decodes)];
     draft_room left = {.full_pages = room.full - RAD_MIN(room.full, decode_pages),
                        .window_pages = room.window - RAD_MIN(room.window, decode_pages),
                        .states = room.states,
-                       .rows = RAD_MAX(2 * d->most_planned, (uint32_t)FIRST_ROWS),
-                       .ns = price->step,
-                       .price = price->row,
+                       .rows = FIRST_ROWS,
+                       .ns = d->price.step,
                        .tokens = num_decodes};
     /* Whoever runs may want a row, and of the rest half is for who comes. */
     const uint32_t logits = (s->batch.max_logits - s->num_running + 1) / 2;
+    if (!d->price.guessed) left.rows = RAD_MAX(4 * d->most_planned, (uint32_t)FIRST_ROWS);
     if (d->at_any_price) left.rows = d->rows;
     left.rows = RAD_MIN(RAD_MIN(left.rows, d->rows), logits);
     return left;
@@ -219,57 +233,126 @@ static void take(const scheduler *s, draft_room *left, const req *r, uint32_t co
 }
 
 /* How many of the offered drafts pay. */
-static uint32_t worth(scheduler *s, draft_room *left, req *r, const draft_offer *offer)
+static uint32_t worth(const drafter *d, draft_room *left, const draft_seat *seat)
 {
-    drafter *d = &s->drafts;
-    const double price = left->price, right = offer->right;
+    const double row = draft_price_of_row(&d->price, req_num_fill(seat->r));
+    const double right = seat->offer.right;
     double likely = right;
     uint32_t n = 0;
-    if (d->at_any_price) return offer->count;
-    for (; n < offer->count && likely * left->ns > MARGIN * price * left->tokens; n++) {
-        left->ns += price;
+    if (d->at_any_price) return seat->offer.count;
+    for (; n < seat->offer.count && likely * left->ns > MARGIN * row * left->tokens; n++) {
+        left->ns += row;
         left->tokens += likely;
         likely *= right;
     }
-    if (n || !offer->count) return n;
-    age(&r->draft.own[offer->kind][offer->grade], AGE);
-    age(&d->trust[offer->kind][offer->grade], 1 - (1 - AGE) / 8);
-    return 0;
+    return n;
 }
 
-static void plan(scheduler *s, draft_room *left, req *r)
+/* Some of what is offered, as many as pay and there is room for. False: there was a guess, and a
+ * row is too dear for it. */
+static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
 {
-    drafter *d = &s->drafts;
-    uint32_t most = RAD_MIN(d->most, left->rows);
-    most = RAD_MIN(most, r->max_new_tokens - r->num_output - 1); /* each brings one, and one more */
-    if (!most || req_reserve(r, most + 1) != RAD_OK) return;
-    const draft_offer offer = best_offer(s, r, most);
-    uint32_t n = worth(s, left, r, &offer);
+    const uint32_t pay = worth(&s->drafts, left, seat);
+    uint32_t n = RAD_MIN(pay, left->rows);
+    req *r = seat->r;
     while (n && !fits(s, left, r, n))
         n--;
-    if (!n) return;
-    take(s, left, r, n);
+    if (n) take(s, left, r, n);
     r->draft.count = n;
-    r->draft.kind = offer.kind;
-    r->draft.grade = offer.grade;
+    r->draft.kind = seat->offer.kind;
+    r->draft.grade = seat->offer.grade;
+    return pay || !seat->offer.count;
+}
+
+/* ---- a step ---- */
+
+/* The requests that decode and say more than one token yet; returns how many. */
+static uint32_t take_seats(scheduler *s, draft_seat *seats, double *pairs)
+{
+    uint32_t count = 0;
+    *pairs = 0;
+    for (uint32_t i = 0; i < s->num_running; i++) {
+        req *r = s->running[i];
+        if (r->state != REQ_DECODE) continue;
+        *pairs += req_num_fill(r);
+        /* Each brings one token, and one more. */
+        const uint32_t room = RAD_MIN(s->drafts.most, r->max_new_tokens - r->num_output - 1);
+        if (!room || req_reserve(r, room + 1) != RAD_OK) continue;
+        seats[count++] = (draft_seat){.r = r, .room = room};
+    }
+    return count;
+}
+
+/* Of those who have something to compute first: for requests that they know more of than others, as
+ * far as is known. */
+static void ask_prepared(scheduler *s, draft_kind kind, draft_seat *seats, uint32_t count)
+{
+    const draft_source *source = draft_source_of(kind);
+    drafter *d = &s->drafts;
+    draft_seat *asked[DRAFT_FULL];
+    req *reqs[DRAFT_FULL];
+    uint32_t num_asked = 0, room = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        draft_seat *seat = &seats[i];
+        const float right = draft_chance(d, seat->r, kind, 0);
+        if (brings(right, seat->room) <= seat->offer.brings && !d->at_any_price) continue;
+        room = RAD_MAX(room, seat->room);
+        asked[num_asked] = seat;
+        reqs[num_asked++] = seat->r;
+    }
+    if (!num_asked) return;
+    const uint64_t start = s->env.now_ns(s->env.user);
+    source->prepare(s, reqs, num_asked, room);
+    const uint64_t ns = s->env.now_ns(s->env.user) - start;
+    d->prepare_ns += ns;
+    s->stats.drafts.prepare_ns += ns;
+    for (uint32_t i = 0; i < num_asked; i++)
+        ask(s, asked[i]->r, kind, asked[i]->room, &asked[i]->offer);
+}
+
+/* Whether rows are worth asking for. Where not even certain drafts would pay, guesses are asked for
+ * now and then, so that what rows cost is tried again where there are any. */
+static bool is_time_to_ask(const drafter *d, uint32_t num_decodes, double pairs)
+{
+    const double row = draft_price_of_row(&d->price, pairs / num_decodes);
+    return d->at_any_price || d->price.step > MARGIN * row * num_decodes ||
+           d->steps % ASK_EVERY == 0;
+}
+
+static void note_refusal(drafter *d, uint32_t num_decodes, bool planned, bool refused)
+{
+    if (planned && !d->refused_steps) d->try_again = TRY_AGAIN;
+    if (planned) d->refused_steps = 0;
+    d->refused_steps += refused && !planned;
+    if (d->refused_steps < RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN)) return;
+    draft_prices_forget_rows(&d->prices, num_decodes);
+    d->try_again =
+        RAD_MIN(2 * RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN), (uint32_t)TRY_AGAIN_MOST);
 }
 
 void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     drafter *d = &s->drafts;
+    draft_seat seats[DRAFT_FULL];
+    double pairs;
+    d->prepare_ns = 0;
     if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
-    draft_price *p = &d->prices[price_of(num_decodes)];
-    if (d->idle_steps >= TRY_AGAIN) { /* as if nothing were known of rows */
-        d->idle_steps = p->num_rows = 0;
-        p->row = 0;
-    }
+    const uint32_t count = take_seats(s, seats, &pairs);
+    const bool known = draft_prices_get(&d->prices, num_decodes, pairs, &d->price);
+    const bool plain = !d->at_any_price && (!known || d->steps % PLAIN_EVERY == 0);
+    const bool ask_now = is_time_to_ask(d, num_decodes, pairs);
+    d->steps++;
+    for (uint32_t i = 0; i < count && ask_now; i++)
+        seats[i].offer = best_offer(s, seats[i].r, seats[i].room);
+    if (plain || !ask_now) return;
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
+        if (is_on(s, kind, true)) ask_prepared(s, kind, seats, count);
     draft_room left = room_for_drafts(s, num_decodes, decode_pages);
     const uint32_t rows = left.rows;
-    const bool plain = p->num_steps < FIRST_PLAIN || d->steps % PLAIN_EVERY == 0;
-    d->steps++;
-    for (uint32_t i = 0; i < s->num_running && left.rows && (!plain || d->at_any_price); i++)
-        if (s->running[i]->state == REQ_DECODE) plan(s, &left, s->running[i]);
+    bool refused = false;
+    for (uint32_t i = 0; i < count; i++) /* in turn the first */
+        if (!plan(s, &left, &seats[(i + d->steps) % count])) refused = true;
     const uint32_t planned = rows - left.rows;
-    d->idle_steps = planned ? 0 : d->idle_steps + 1;
+    note_refusal(d, num_decodes, planned > 0, refused);
     d->most_planned = RAD_MAX(d->most_planned, planned);
 }

@@ -15,8 +15,8 @@
  * and gives back.
  *
  * Who guesses is a table (draft_source.h); whoever was right most often is believed. How many
- * follows from what rows cost and how often that source was right (plan, draft.c), so that guessing
- * makes nothing slower that can be known. */
+ * follows from what rows cost (draft_price.h) and how often that source was right (draft.c), so
+ * that guessing makes nothing slower that can be known. */
 #ifndef SCHED_DRAFT_H
 #define SCHED_DRAFT_H
 
@@ -28,8 +28,12 @@
 enum {
     DRAFT_MOST = TOKEN_RULE_BACK, /* tokens of one request in a step */
     DRAFT_ROWS = 32,              /* of all requests, or one's, if that is more */
-    DRAFT_FULL = 32               /* as many requests decode as fill a step: none is drafted for */
+    DRAFT_FULL = 32,              /* as many requests decode as fill a step: none is drafted for */
+    DRAFT_GUESS = 4               /* tokens of a guess that are compared though it is not drafted */
 };
+
+struct req;
+struct scheduler;
 
 /* DRAFT_GIVEN. Up to `room` tokens that r's fill_ids may go on with; 0: it knows none. */
 typedef struct draft_guesser {
@@ -43,6 +47,13 @@ typedef struct draft_trust {
     float right, wrong;
 } draft_trust;
 
+/* What a source said this step, drafted or not. */
+typedef struct draft_guess {
+    uint16_t count; /* 0: nothing */
+    uint16_t grade;
+    rad_token ids[DRAFT_GUESS];
+} draft_guess;
+
 /* A request's part; zeroed at first. */
 typedef struct req_draft {
     uint32_t count; /* tokens behind its fill_ids that are rows of this step; 0 between steps */
@@ -50,48 +61,16 @@ typedef struct req_draft {
     uint32_t grade;
     uint32_t reserved;
     draft_counts counts;
+    draft_guess guesses[DRAFT_KINDS]; /* until the step's tokens are said */
     draft_trust own[DRAFT_KINDS][DRAFT_GRADES];
     ngram_index *ngrams; /* NULL: none yet */
     prediction_cursor prediction;
 } req_draft;
-
-/* What steps without prompts took: of one row for each request, and what a row more added; ns. Not
- * step_cost's: eight rows more cost another share of a step of one request than of one of eight,
- * and a straight line through both is wrong where it matters. */
-typedef struct draft_price {
-    double step, row;
-    uint32_t num_steps, num_rows; /* that were seen */
-} draft_price;
-
-enum { DRAFT_PRICES = 5 }; /* of 1, 2, 4, 8 and 16 requests or more */
-
-typedef struct drafter {
-    uint32_t most;         /* tokens of a request in a step; 0: nothing is drafted */
-    uint32_t rows;         /* of a step */
-    uint32_t most_planned; /* rows of a step so far: the next has at most twice as many */
-    uint32_t idle_steps;   /* steps since any were planned */
-    uint32_t steps;        /* that could have had some */
-    draft_price prices[DRAFT_PRICES];
-    uint32_t sources;  /* draft_bit of those that are on */
-    bool at_any_price; /* as many as there are, whatever they cost (tests) */
-    draft_guesser given;
-    draft_trust trust[DRAFT_KINDS][DRAFT_GRADES]; /* of all requests */
-    ngram_pool ngrams;
-} drafter;
 
 /* Rows of drafts that a step has at most, with so many tokens for one request. */
 static inline uint32_t draft_max_rows(uint32_t most)
 {
     return most ? RAD_MAX(most, (uint32_t)DRAFT_ROWS) : 0;
 }
-
-/* The request has ended, or waits again. */
-void draft_release(struct scheduler *s, struct req *r);
-
-/* A step without prompts, of so many decoding requests and rows of drafts, took `ns`. */
-void draft_observe(drafter *d, uint32_t num_decodes, uint32_t rows, double ns);
-
-/* Of `proposed` tokens of r's draft the first `accepted` were right. */
-void draft_learn(drafter *d, struct req *r, uint32_t proposed, uint32_t accepted);
 
 #endif

@@ -3,27 +3,14 @@
  *     ... to be or not | to  be  or ...... to be or not ?
  *                        ^ proposed           ^ the last tokens, found again
  *
- * Answers repeat their prompt: a file with edits, a name, a quotation. An index has, for each three
- * tokens in a row, where they stood last, and from there where they stood before; of the latest
- * places the one is taken before which most tokens are the same.
- *
- * Bounded in everything: the last NGRAM_TOKENS tokens of a request are in its index, NGRAM_INDEXES
- * requests have one, a token is entered in O(1), and a search compares NGRAM_TRIES * NGRAM_LONGEST
- * tokens at most, whatever the text. An index is 128 KB. */
+ * Answers repeat their prompt: a file with edits, a name, a quotation. The index (suffix_index.h)
+ * follows the text as it grows; NGRAM_INDEXES requests at a time have one, of 512 KB. */
 #ifndef SCHED_DRAFT_NGRAM_H
 #define SCHED_DRAFT_NGRAM_H
 
-#include "base/base.h"
-#include <radish/types.h>
+#include "sched/suffix_index.h"
 
-enum {
-    NGRAM_KEY = 3,          /* tokens that must be the same */
-    NGRAM_TOKENS = 1 << 14, /* a power of two */
-    NGRAM_HEADS_LOG2 = 14,
-    NGRAM_TRIES = 8,
-    NGRAM_LONGEST = 32, /* tokens that are compared */
-    NGRAM_INDEXES = 32
-};
+enum { NGRAM_SLOTS_LOG2 = 17, NGRAM_INDEXES = 32 };
 
 typedef struct ngram_index ngram_index;
 

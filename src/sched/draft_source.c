@@ -74,17 +74,43 @@ static void release_ngram(scheduler *s, req *r)
     r->draft.ngrams = NULL;
 }
 
+/* ---- recent answers ---- */
+
+static uint32_t propose_recent(scheduler *s, req *r, rad_token *out, uint32_t room, uint32_t *grade)
+{
+    uint32_t match;
+    const uint32_t n = draft_recent_propose(&s->drafts.recent, r->extra_key, r->cache_salt,
+                                            r->fill_ids, req_num_fill(r), out, room, &match);
+    *grade = draft_grade_of_match(match);
+    return n;
+}
+
+/* Of a request that begins anew later all comes in at its end. */
+static void release_recent(scheduler *s, req *r)
+{
+    const uint32_t lead = RAD_MIN(r->num_input, (uint32_t)RECENT_LEAD);
+    if (!(s->drafts.sources & draft_bit(DRAFT_RECENT)) || !r->finish || !r->num_output) return;
+    draft_recent_add(&s->drafts.recent, r->extra_key, r->cache_salt,
+                     r->fill_ids + r->num_input - lead, r->num_output + lead, lead);
+}
+
 /* ---- the table ---- */
 
 static const draft_source sources[DRAFT_KINDS] = {
-    [DRAFT_FORCED] = {.name = "forced", .prior = 0.9f, .propose = propose_forced},
-    [DRAFT_GIVEN] = {.name = "given", .prior = 0.6f, .propose = propose_given},
-    [DRAFT_PREDICTION] = {.name = "prediction", .prior = 0.8f, .propose = propose_prediction},
-    [DRAFT_TREE] = {.name = "tree", .prior = 0.6f, .propose = propose_tree},
+    [DRAFT_FORCED] = {.name = "forced", .prior = {0.9f}, .propose = propose_forced},
+    [DRAFT_GIVEN] = {.name = "given", .prior = {0.6f}, .propose = propose_given},
+    [DRAFT_PREDICTION] = {.name = "prediction",
+                          .prior = {0.6f, 0.7f, 0.8f, 0.8f, 0.9f, 0.95f},
+                          .propose = propose_prediction},
+    [DRAFT_TREE] = {.name = "tree", .prior = {0.6f}, .propose = propose_tree},
     [DRAFT_NGRAM] = {.name = "ngram",
-                     .prior = 0.5f,
+                     .prior = {0.1f, 0.2f, 0.4f, 0.6f, 0.8f, 0.9f},
                      .propose = propose_ngram,
                      .release = release_ngram},
+    [DRAFT_RECENT] = {.name = "recent",
+                      .prior = {0.1f, 0.2f, 0.3f, 0.5f, 0.7f, 0.8f},
+                      .propose = propose_recent,
+                      .release = release_recent},
 };
 
 const draft_source *draft_source_of(draft_kind kind)

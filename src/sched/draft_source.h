@@ -23,11 +23,11 @@
 struct req;
 struct scheduler;
 
-enum { DRAFT_GRADES = 4 };
+enum { DRAFT_GRADES = 6 };
 
 typedef struct draft_source {
-    const char *name; /* in --speculative-algorithm and metrics */
-    float prior;      /* the chance that a token of it is right, before anything is known */
+    const char *name;          /* in --speculative-algorithm and metrics */
+    float prior[DRAFT_GRADES]; /* the chance that a token is right, before anything is known */
 
     /* Once in a step, before propose: for these requests up to `room` tokens each are of use. NULL:
      * there is nothing to do beforehand. */
@@ -55,10 +55,13 @@ static inline uint32_t draft_bit(draft_kind kind)
  * source. The bits of those named; the forced ones are always on. RAD_E_INVAL in words. */
 rad_status draft_sources_parse(const char *text, uint32_t *bits, rad_error *err);
 
-/* More matching tokens before a guess, a better grade. */
+/* More tokens before a guess that match, a better grade: 1, 2, 4, 8, 16, 32. */
 static inline uint32_t draft_grade_of_match(uint32_t tokens)
 {
-    return tokens < 5 ? 0 : tokens < 9 ? 1 : tokens < 17 ? 2 : 3;
+    uint32_t grade = 0;
+    while (grade + 1 < DRAFT_GRADES && tokens >> (grade + 1))
+        grade++;
+    return grade;
 }
 
 #endif

@@ -316,7 +316,7 @@ static bool unstick(scheduler *s)
 double itl_left_ns(const scheduler *s, const step_work *decodes)
 {
     return ITL_MARGIN * (double)s->params.max_itl_ns - step_cost_ns(&s->cost, decodes) -
-           (double)s->verify.busy_ns;
+           (double)s->verify.busy_ns - (double)s->drafts.prepare_ns;
 }
 
 /* --max-itl-ms: whoever decodes waits for this step's prompts, so these are cut to what the

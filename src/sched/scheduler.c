@@ -133,6 +133,7 @@ static step_work batch_work(const scheduler *s)
         else
             work.prompt_tokens += b->extend_seq_lens[i];
         work.draft_rows += b->num_drafts[i];
+        work.draft_pairs += step_pairs(b->extend_prefix_lens[i] + 1, b->num_drafts[i]);
     }
     const uint32_t decodes = work.num_decodes + work.draft_rows;
     work.prompt_ends = b->num_logits - RAD_MIN(b->num_logits, decodes);
@@ -167,9 +168,9 @@ bool scheduler_step(scheduler *s)
     if (busy && !verified) s->stats.schedule_ns += step_ns - model_ns - output_ns;
     if (busy || verified) s->check.quiet_ns = start + step_ns;
     if (s->stats.forward_ns != forward_ns) {
-        step_cost_observe(&s->cost, &work, (double)step_ns);
-        if (!work.prompt_tokens)
-            draft_observe(&s->drafts, work.num_decodes, work.draft_rows, (double)step_ns);
+        const double ns = (double)(step_ns - s->drafts.prepare_ns);
+        step_cost_observe(&s->cost, &work, ns);
+        if (!work.prompt_tokens) draft_prices_observe(&s->drafts.prices, &work, ns);
         verify_busy_step(s);
     }
     return busy || verified;
@@ -263,6 +264,7 @@ void begin_anew(scheduler *s)
 rad_status reset_cache(scheduler *s)
 {
     rad_status status = rad_cache_reset(s->pools.tree_cache);
+    draft_recent_clear(&s->drafts.recent);
     begin_anew(s);
     return status;
 }
@@ -466,6 +468,17 @@ static rad_status create_queues(scheduler *s, rad_error *err)
     return RAD_OK;
 }
 
+static rad_status create_recent(scheduler *s, rad_error *err)
+{
+    drafter *d = &s->drafts;
+    if (!s->params.draft_recent_tokens) d->sources &= ~draft_bit(DRAFT_RECENT);
+    if (!(d->sources & draft_bit(DRAFT_RECENT)) || !d->most) return RAD_OK;
+    const uint32_t capacity = draft_recent_capacity(s->params.draft_recent_tokens);
+    if (draft_recent_init(&d->recent, &s->env, capacity)) return RAD_OK;
+    return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for %u tokens of recent answers (%zu)",
+                    capacity, draft_recent_bytes(capacity));
+}
+
 rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,
                             rad_error *err)
 {
@@ -484,6 +497,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
                           .rows = draft_max_rows(params->max_draft_tokens),
                           .sources = params->draft_sources | draft_bit(DRAFT_FORCED),
                           .given = params->draft_given};
+    draft_prices_init(&s->drafts.prices);
     if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
     if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
@@ -498,6 +512,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
 
     status = create_pools(s, err);
     if (status == RAD_OK) status = create_queues(s, err);
+    if (status == RAD_OK) status = create_recent(s, err);
     if (status != RAD_OK) {
         scheduler_destroy(s);
         return status;
@@ -561,6 +576,7 @@ void scheduler_destroy(scheduler *s)
     for (req *r = s->waiting.first; r; r = r->wait_next)
         verify_submit(&s->verify, r, false);
     ngram_pool_fini(&s->drafts.ngrams, &s->env);
+    draft_recent_fini(&s->drafts.recent, &s->env);
     verify_release(s);
     verify_fini(&s->verify);
     wait_queue_fini(&s->waiting, &s->env);

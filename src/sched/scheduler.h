@@ -68,6 +68,8 @@ typedef struct scheduler_params {
     uint32_t max_draft_tokens;   /* of a request in a step (draft.h); 0: nothing is drafted */
     uint32_t draft_sources;      /* draft_bit of those that are asked (draft_source.h) beside
                                   * forced ones */
+    uint32_t draft_recent_tokens; /* of answers that DRAFT_RECENT keeps, draft_recent_capacity of it;
+                                   * 0: it is off */
     draft_guesser draft_given;   /* and this one; propose NULL: there is none */
     double verify_rate;          /* share of the requests that are computed again, see verify.h */
     uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */

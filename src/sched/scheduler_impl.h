@@ -12,7 +12,9 @@
  *         batch_groups.c         which requests read the same slots
  *     draft.c                tokens that are computed before they are known to be right
  *         draft_source.c         who guesses: a table
- *         draft_ngram.c          guessed from the request's own text
+ *         draft_ngram.c          guessed from the request's own text, by suffix_index.c
+ *         draft_recent.c         and from recent answers
+ *         draft_price.c          what rows of drafts take (least_squares.c)
  *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
@@ -24,6 +26,7 @@
 #define SCHED_SCHEDULER_IMPL_H
 
 #include "sched/batch_groups.h"
+#include "sched/drafter.h"
 #include "sched/rule_masks.h"
 #include "sched/scheduler.h"
 #include "sched/self_check.h"

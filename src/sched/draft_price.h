@@ -1,0 +1,48 @@
+/* draft_price.h - what a row of drafts costs, beside what its step takes anyway.
+ *
+ *     ns = step + at * (positions that the requests see) + rows * row + row_at * (that drafts see)
+ *
+ * So long contexts are priced, and experts, of which every row reads others: both are in what rows
+ * took. Measured apart for 1, 2, 4, 8 and 16 decoding requests or more, in steps without prompts:
+ * eight rows more cost another share of a step of one request than of one of eight, and a straight
+ * line through both is wrong where it matters. (step_cost.h has one line for all, and prompts.) */
+#ifndef SCHED_DRAFT_PRICE_H
+#define SCHED_DRAFT_PRICE_H
+
+#include "sched/step_cost.h"
+
+enum { DRAFT_PRICES = 5, DRAFT_PRICE_TERMS = 4 };
+
+typedef struct draft_price {
+    double step;   /* ns of a step without drafts */
+    double row;    /* that one more adds, */
+    double row_at; /* and for each position that it sees */
+    bool guessed;  /* no row was seen yet: they are taken for free */
+} draft_price;
+
+typedef struct draft_prices {
+    struct {
+        least_squares ls;
+        double spread;        /* of steps around what is expected */
+        uint32_t plain, with; /* that were seen without rows of drafts, and with */
+    } of[DRAFT_PRICES];
+} draft_prices;
+
+void draft_prices_init(draft_prices *p);
+
+/* A step without prompts took `ns`. */
+void draft_prices_observe(draft_prices *p, const step_work *work, double ns);
+
+/* False: too little is known of steps of so many requests. pairs: positions that they see, all
+ * together. */
+bool draft_prices_get(const draft_prices *p, uint32_t num_decodes, double pairs, draft_price *out);
+
+/* Rows are free until they are measured again. */
+void draft_prices_forget_rows(draft_prices *p, uint32_t num_decodes);
+
+static inline double draft_price_of_row(const draft_price *p, double positions)
+{
+    return p->row + p->row_at * positions;
+}
+
+#endif

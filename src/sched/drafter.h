@@ -1,0 +1,41 @@
+/* drafter.h - a scheduler's part of drafting: what it knows of sources and prices. */
+#ifndef SCHED_DRAFTER_H
+#define SCHED_DRAFTER_H
+
+#include "sched/draft.h"
+#include "sched/draft_price.h"
+#include "sched/draft_recent.h"
+
+typedef struct drafter {
+    uint32_t most;          /* tokens of a request in a step; 0: nothing is drafted */
+    uint32_t rows;          /* of a step */
+    uint32_t most_planned;  /* rows of a step so far: the next has at most four times as many */
+    uint32_t refused_steps; /* since rows were planned: they were too dear for a guess there was */
+    uint32_t try_again;     /* after so many of these */
+    uint32_t steps;         /* that could have had some */
+    uint32_t sources;       /* draft_bit of those that are on */
+    bool at_any_price;      /* as many as there are, whatever they cost (tests) */
+    draft_prices prices;
+    draft_price price;   /* of the step that is planned */
+    uint64_t prepare_ns; /* that its sources took to prepare */
+    draft_guesser given;
+    draft_trust trust[DRAFT_KINDS][DRAFT_GRADES]; /* of all requests */
+    ngram_pool ngrams;
+    draft_recent recent; /* zeroed: it is off */
+} drafter;
+
+/* Each token of a guess of this grade is right, if those before it were, with this chance. */
+float draft_chance(const drafter *d, const struct req *r, draft_kind kind, uint32_t grade);
+
+/* It would not have paid to compute this guess: what speaks against it counts a little less, so
+ * that it is tried again some time. For sources whose guesses are only known once it has cost
+ * something. */
+void draft_doubt(drafter *d, struct req *r, draft_kind kind, uint32_t grade);
+
+/* r has said `said` tokens: its drafts, as far as they were right, and one more. */
+void draft_learn(drafter *d, struct req *r, uint32_t said);
+
+/* The request has ended, or waits again. */
+void draft_release(struct scheduler *s, struct req *r);
+
+#endif
