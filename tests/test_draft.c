@@ -591,6 +591,50 @@ TEST(a_continuation_is_one_of_a_text_that_began_alike)
     }
 }
 
+/* What measures drafts tells the answer: the model's own word does not count, a draft that agrees
+ * with the telling does, and behind it the model goes on. */
+TEST(an_answer_that_is_told_is_said)
+{
+    enum { TOLD = 60, MORE = 20 };
+    static uint64_t steps[2];
+    for (int drafts = 0; drafts < 2; drafts++) {
+        rig g;
+        rad_token ids[IDS], told[TOLD];
+        scheduler_params params = rig_params(2048, 1, 64);
+        params.max_draft_tokens = drafts ? 8 : 0;
+        params.draft_sources = draft_bit(DRAFT_NGRAM);
+        rig_start(&g, params);
+        g.s->drafts.at_any_price = true;
+        rig_prompt(ids, IDS, 1);
+        for (uint32_t i = 0; i < TOLD; i++)
+            told[i] = (rad_token)(5 + i % 12);
+        rig_req *q = calloc(1, sizeof *q);
+        const req_params p = {.ids = ids,
+                              .num_ids = IDS,
+                              .max_new_tokens = TOLD + MORE,
+                              .sampling = {.top_p = 1},
+                              .told = told,
+                              .num_told = TOLD,
+                              .user = q};
+        CHECK_OK(req_init(&q->r, NULL, &p, NULL));
+        CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+        rig_run(&g);
+        CHECK(q->finish == REQ_FINISH_LENGTH && q->num_out == TOLD + MORE);
+        CHECK(!memcmp(q->out, told, sizeof told));
+        for (uint32_t i = TOLD; i < TOLD + MORE; i++) /* the model's, behind what was told */
+            CHECK(q->out[i] == runner_fake_next_of(&rig_fake, q->r.fill_ids, IDS + i));
+        steps[drafts] = q->r.draft.counts.steps;
+        CHECK(steps[drafts] + draft_counts_sum(q->r.draft.counts.accepted) == TOLD + MORE - 1);
+        scheduler_set_drafts(g.s, false);
+        CHECK(!g.s->drafts.most);
+        scheduler_set_drafts(g.s, true);
+        CHECK(g.s->drafts.most == params.max_draft_tokens);
+        rig_drop(q);
+        rig_stop(&g);
+    }
+    CHECK(steps[1] < steps[0] * 2 / 3);
+}
+
 /* A prompt that was asked before is answered in a few steps; in another namespace it is not. */
 TEST(a_repeated_prompt_goes_the_way_that_it_went_before)
 {

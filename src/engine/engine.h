@@ -358,6 +358,10 @@ typedef struct engine_request {
     const engine_form *form; /* NULL: the answer may be anything */
     const char *prediction;  /* what it will likely say, for speed alone; NULL: nobody knows */
     size_t prediction_len;
+    /* For measuring: the answer begins with these ids, whatever the model says; its logprobs are of
+     * them. Not copied: valid until the last event. */
+    const rad_token *told;
+    uint32_t num_told;
     /* Reasoning, which is free, may come before the form, between two markers, where each is one
      * token. Not copied: valid until the last event. NULL: none comes. */
     const char *think_open, *think_close;
@@ -524,5 +528,8 @@ void engine_continue(engine *e); /* not paused: nothing happens */
  * is as it was. */
 rad_status engine_set_cache(engine *e, bool disable_radix_cache, bool disable_tree_attention,
                             rad_error *err);
+
+/* For comparing, likewise: from the next step on nothing is guessed, or again as it was created. */
+void engine_set_drafts(engine *e, bool on);
 
 #endif

@@ -176,6 +176,8 @@ static bool copy_rest(const engine *e, engine_job *job, const engine_request *q)
         .retention_idle_ns = q->retention_idle_ns,
         .pin_ns = q->pin_ns,
         .pin_tokens = q->pin_tokens,
+        .told = q->told,
+        .num_told = q->told ? q->num_told : 0,
         .prompt_logprobs = q->prompt_logprobs,
         .prompt_logprobs_from = q->prompt_logprobs_from,
         .pooling = q->embed ? e->pooling : POOL_NONE,

@@ -268,3 +268,13 @@ rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user),
     engine_call c = {.fn = do_run, .run = fn, .user = user};
     return call(e, &c);
 }
+
+static void do_set_drafts(engine *e, void *on)
+{
+    scheduler_set_drafts(e->scheduler, *(const bool *)on);
+}
+
+void engine_set_drafts(engine *e, bool on)
+{
+    (void)engine_run_on_scheduler(e, do_set_drafts, &on);
+}

@@ -105,7 +105,7 @@ rad_status sample_batch(scheduler *s, const float *logits, rad_error *err)
 rad_token accept_token(scheduler *s, req *r, uint32_t row, const float *logits)
 {
     uint32_t vocab_size = s->params.runner->info.vocab_size, position = req_num_fill(r);
-    rad_token token = s->next_tokens[row];
+    rad_token token = r->num_output < r->num_told ? r->told[r->num_output] : s->next_tokens[row];
     if (r->rule && rule_masks_kind(&s->masks, row) == TOKEN_MASK_NONE) {
         const char *why = r->rule->ops->problem ? r->rule->ops->problem(r->rule) : NULL;
         rad_fail(&r->error, RAD_E_STATE, "after %u tokens of the answer none may follow: %s",

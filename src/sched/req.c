@@ -65,6 +65,8 @@ rad_status req_init(req *r, const rad_env *env, const req_params *p, rad_error *
     r->ignore_eos = p->ignore_eos;
     r->rule = p->rule;
     r->prediction = p->prediction;
+    r->told = p->told;
+    r->num_told = p->num_told;
     r->priority = p->priority;
     r->session = p->session;
     r->retention_priority = p->retention_priority;

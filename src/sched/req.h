@@ -58,6 +58,8 @@ typedef struct req_params {
     bool ignore_eos;       /* the vocabulary's end tokens are ordinary ones */
     token_rule *rule;      /* what it may say; the caller's, outlives the request. NULL: anything */
     const prediction *prediction; /* what it will likely say; likewise. NULL: nobody knows */
+    const rad_token *told; /* for measuring: its first num_told tokens, whatever the model says; */
+    uint32_t num_told;     /* likewise. NULL: what the model says */
     int32_t priority;      /* its own under --schedule-policy priority; of what it leaves cached */
     const char *extra_key; /* copied; NULL = none */
     const char *cache_salt;
@@ -89,6 +91,8 @@ typedef struct req {
     bool ignore_eos;
     token_rule *rule; /* stands behind the newest output id */
     const prediction *prediction;
+    const rad_token *told;
+    uint32_t num_told;
     char *extra_key;
     char *cache_salt;
     uint32_t session;

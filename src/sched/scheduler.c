@@ -566,6 +566,11 @@ rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_atte
     return status;
 }
 
+void scheduler_set_drafts(scheduler *s, bool on)
+{
+    s->drafts.most = on ? s->params.max_draft_tokens : 0;
+}
+
 void scheduler_destroy(scheduler *s)
 {
     if (!s) return;

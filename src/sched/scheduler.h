@@ -210,4 +210,7 @@ void scheduler_release_storage(scheduler *s, bool cleared);
 rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_attention,
                                rad_error *err);
 
+/* For comparing, too: nothing is drafted any more, or again as the params say. */
+void scheduler_set_drafts(scheduler *s, bool on);
+
 #endif
