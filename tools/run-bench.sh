@@ -11,7 +11,7 @@
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
 #   states     what turns, edits and branches compute of a hybrid's prompts, beside all of them
-#   drafts     decoding with guessed tokens beside the same without
+#   drafts     answers with guessed tokens beside the same without: radish-tiny, llama-110m, qwen3-0.6b
 #   windows    tokens of context that a GB holds, with window memory and with a mask
 #   model      prefill and decode of llama-110m and qwen3-0.6b, bf16 and q8_0
 #   experts    the same of qwen3-30b-a3b and gpt-oss-20b (6 layers each) and qwen3.6-35b-a3b (8), in Q4_K_M and MXFP4
@@ -49,11 +49,13 @@ if [ -n "${QUICK:-}" ]; then
     shrink="--layers 2 --vocab 4000" # options of make-model.py for every model
     prompt=128 long_prompt=256 longest_prompt=512 line=0.05 kernel_line=0.01 waiting=500 requests=400 turn_tokens=16
     context=${SCALING_CONTEXT:-2048} chats="--users 8 --turns 3" tier_tokens=1024 divide=16 runs=1
+    rounds="--pairs 1"
 else
     work=build/bench
     shrink=
     prompt=512 long_prompt=2048 longest_prompt=8192 line=3 kernel_line= waiting=10000 requests= turn_tokens=
     context=${SCALING_CONTEXT:-131072} chats= tier_tokens=8192 divide=1 runs=${RUNS:-3}
+    rounds=
 fi
 mkdir -p "$work"
 
@@ -138,8 +140,12 @@ bench_states() {
 }
 
 bench_drafts() {
-    echo "== bench_drafts"
-    $bin/bench/bench_drafts models/radish-tiny.gguf
+    echo "== radish bench --what drafts"
+    for file in models/radish-tiny.gguf "$(model llama-110m llama-110m)" "$(model qwen3-0.6b qwen3-0.6b)"; do
+        # rounds is nothing, or an option and its value.
+        # shellcheck disable=SC2086
+        $bin/radish bench "$file" --what drafts $rounds
+    done
 }
 
 bench_windows() {

@@ -29,6 +29,8 @@ static rad_status make_engine(bench_plan *plan, uint32_t max_running, uint64_t p
         .on_step = step_log_add,
         .step_user = &b->log,
         .random_seed = 1,
+        .speculative_algorithm = plan->with_drafts ? plan->draft_sources : NULL,
+        .speculative_num_draft_tokens = plan->with_drafts ? plan->draft_tokens : 0,
         .kv_populate_ahead = populate,
         .progress = plan->quiet ? NULL : cli_progress,
         .progress_user = (void *)(uintptr_t)plan->model->model,
@@ -124,13 +126,14 @@ static int measure(bench_plan *plan, const char *what, bench_file files[FILES])
 {
     static bench_table table;
     rad_error err = {0};
-    rad_status status = bench_suite_check(plan, &err);
+    rad_status status = bench_suite_check(plan, has_word(what, "drafts"), &err);
     int code = 0;
     for (int i = 0; i < FILES && status == RAD_OK; i++)
         status = bench_file_open(&files[i], &err);
     if (status == RAD_OK && has_word(what, "start")) status = bench_start(plan, &err);
     if (status == RAD_OK && has_word(what, "speed")) status = bench_speed(plan, &err);
     if (status == RAD_OK && has_word(what, "tree")) status = bench_tree(plan, &err);
+    if (status == RAD_OK && has_word(what, "drafts")) status = bench_drafts(plan, &err);
     if (status == RAD_OK && plan->scaling) status = bench_scaling(plan, &err);
     if (status == RAD_OK && has_word(what, "suite")) {
         status = bench_suite(plan, &table, &err);
@@ -144,12 +147,17 @@ static int measure(bench_plan *plan, const char *what, bench_file files[FILES])
 
 int cmd_bench(int argc, char **argv)
 {
-    static const char *const whats[] = {"start", "speed", "tree", "suite", "scaling"};
+    static const char *const whats[] = {"start", "speed", "tree", "drafts", "suite", "scaling"};
     model_options model = {0};
-    bench_plan plan = {.concurrency = 16, .pairs = 1, .max_total_tokens = 0};
+    bench_plan plan = {.concurrency = 16,
+                       .pairs = 1,
+                       .max_total_tokens = 0,
+                       .draft_sources = "prediction,tree,ngram",
+                       .draft_tokens = 8};
     const char *positional = NULL, *what = "speed,suite", *scale = NULL;
+    const char *sources = NULL;
     bench_file files[FILES] = {0};
-    bool concurrency = false, pairs = false;
+    bool concurrency = false, pairs = false, draft_tokens = false;
     const cli_manual manual = {
         .command = "bench",
         .usage = "bench -m MODEL [options]",
@@ -169,14 +177,14 @@ int cmd_bench(int argc, char **argv)
          .target = &what,
          .help = "start (from nothing to ready for a request, three times),\n"
                  "speed (prefill, decode, mixed), tree (many requests behind one prefix, its\n"
-                 "K/V read once or by each), suite (the paper's workloads), scaling (contexts\n"
-                 "that grow, and 1 to 512 running requests, each beside its bound). Default:\n"
-                 "speed,suite."},
+                 "K/V read once or by each), drafts (answers with guessed tokens and without, by\n"
+                 "kinds of text), suite (the paper's workloads), scaling (contexts that grow, and\n"
+                 "1 to 512 running requests, each beside its bound). Default: speed,suite."},
         {.kind = CLI_LIST,
          .name = "workload",
          .arg = "NAME",
          .target = &plan.workloads,
-         .help = "Only this one of the suite; may be given more than once."},
+         .help = "Only this one of the suite, or of drafts; may be given more than once."},
         {.kind = CLI_TEXT,
          .name = "scale",
          .arg = "cpu|paper",
@@ -199,7 +207,21 @@ int cmd_bench(int argc, char **argv)
          .given = &pairs,
          .help = "Runs of the suite with and without the cache, in turn; medians are shown. "
                  "Default 1;\n"
-                 "a workload that shares nothing gets at least 9."},
+                 "a workload that shares nothing gets at least 9. Of drafts: 7, and 3 of many\n"
+                 "requests at one time."},
+        {.kind = CLI_TEXT,
+         .name = "speculative-algorithm",
+         .arg = "LIST",
+         .target = &sources,
+         .help = "Who guesses, of drafts: as radish serve has it. Default prediction,tree,ngram."},
+        {.kind = CLI_U32,
+         .name = "speculative-num-draft-tokens",
+         .arg = "N",
+         .target = &plan.draft_tokens,
+         .min = 1,
+         .max = 64,
+         .given = &draft_tokens,
+         .help = "At most so many tokens of a request at one time, of drafts. Default 8."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_TEXT,
          .name = "csv",
@@ -251,7 +273,7 @@ int cmd_bench(int argc, char **argv)
     const char *unknown = unknown_word(what, whats, RAD_COUNT(whats));
     if (unknown || !*what)
         return cli_usage("bench",
-                         "--what is a list of start, speed, tree, suite, scaling; not '%s'",
+                         "--what is a list of start, speed, tree, drafts, suite, scaling; not '%s'",
                          unknown ? unknown : what);
     const struct {
         const char *option;
@@ -260,15 +282,19 @@ int cmd_bench(int argc, char **argv)
         {"csv", files[CSV].path},
         {"svg", files[SVG].path},
         {"markdown", files[MARKDOWN].path},
-        {"workload", plan.workloads.count},
+        {"workload", plan.workloads.count && !has_word(what, "drafts")},
         {"scale", scale},
         {"concurrency", concurrency},
-        {"pairs", pairs},
+        {"pairs", pairs && !has_word(what, "drafts")},
     };
     for (size_t i = 0; i < RAD_COUNT(of_suite) && !has_word(what, "suite"); i++)
         if (of_suite[i].given)
             return cli_usage("bench", "--%s is of the suite, and --what %s has none",
                              of_suite[i].option, what);
+    if ((sources || draft_tokens) && !has_word(what, "drafts"))
+        return cli_usage("bench", "--speculative-%s is of drafts, and --what %s has none",
+                         sources ? "algorithm" : "num-draft-tokens", what);
+    if (sources) plan.draft_sources = sources;
     if (!scale) scale = "cpu";
     if (strcmp(scale, "cpu") != 0 && strcmp(scale, "paper") != 0)
         return cli_usage("bench", "--scale is cpu or paper, not '%s'", scale);
@@ -278,6 +304,7 @@ int cmd_bench(int argc, char **argv)
     plan.model = &model;
     plan.paper_size = !strcmp(scale, "paper");
     plan.scaling = has_word(what, "scaling");
+    plan.pairs_given = pairs;
     plan.quiet = plan.json || !isatty(STDERR_FILENO);
 
     code = measure(&plan, what, files);

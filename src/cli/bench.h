@@ -27,6 +27,10 @@ typedef struct bench_plan {
     const char *kv_cache_dtype;
     uint32_t concurrency;
     uint32_t pairs;
+    bool pairs_given;
+    bool with_drafts; /* the next engine has them, */
+    const char *draft_sources;
+    uint32_t draft_tokens;
     uint32_t page_size;
     uint32_t context_length;
     uint64_t max_total_tokens;
@@ -80,8 +84,10 @@ rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err);
 /* bench_start.c: makes the engine with the cache three times; leaves none there. */
 rad_status bench_start(bench_plan *plan, rad_error *err);
 
-/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist. */
-rad_status bench_suite_check(const bench_plan *plan, rad_error *err);
+/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist; `drafts`: it may
+ * also be a case of these. */
+rad_status bench_suite_check(const bench_plan *plan, bool drafts, rad_error *err);
+bool bench_is_chosen(const bench_plan *plan, const char *name);
 
 /* bench_suite.c: all chosen workloads; `table` is filled as far as it went. */
 rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err);
@@ -116,6 +122,11 @@ rad_status bench_scaling(bench_plan *plan, rad_error *err);
 
 /* bench_tree.c: many requests decode behind one long prefix, tree attention on and off. */
 rad_status bench_tree(bench_plan *plan, rad_error *err);
+
+/* bench_drafts.c: answers with guessed tokens and without; makes an engine of its own, and leaves
+ * none. */
+rad_status bench_drafts(bench_plan *plan, rad_error *err);
+bool bench_drafts_has(const char *name); /* a case of it */
 
 /* bench_report.c */
 void bench_print_row(const bench_row *row, bool first);

@@ -18,20 +18,20 @@ enum {
 
 static const double MOST_DRIFT = 1.1; /* of prices, by which a pair still counts */
 
-static bool is_chosen(const bench_plan *plan, const char *name)
+bool bench_is_chosen(const bench_plan *plan, const char *name)
 {
     for (uint32_t i = 0; i < plan->workloads.count; i++)
         if (!strcmp(plan->workloads.texts[i], name)) return true;
     return plan->workloads.count == 0;
 }
 
-rad_status bench_suite_check(const bench_plan *plan, rad_error *err)
+rad_status bench_suite_check(const bench_plan *plan, bool drafts, rad_error *err)
 {
     for (uint32_t i = 0; i < plan->workloads.count; i++) {
         uint32_t k = 0;
         while (workload_suite_name(k) && strcmp(workload_suite_name(k), plan->workloads.texts[i]))
             k++;
-        if (!workload_suite_name(k))
+        if (!workload_suite_name(k) && !(drafts && bench_drafts_has(plan->workloads.texts[i])))
             return rad_fail(err, RAD_E_INVAL,
                             "there is no workload '%s' (radish help bench; e.g. %s)",
                             plan->workloads.texts[i], workload_suite_name(0));
@@ -204,7 +204,7 @@ rad_status bench_suite(bench_plan *plan, bench_table *table, rad_error *err)
     status = measure_costs(plan, &costs, err);
     for (uint32_t i = 0; workload_suite_name(i) && status == RAD_OK; i++) {
         workload w;
-        if (!is_chosen(plan, workload_suite_name(i))) continue;
+        if (!bench_is_chosen(plan, workload_suite_name(i))) continue;
         if (!plan->quiet) fprintf(stderr, "\033[K%s ...\r", workload_suite_name(i));
         bench_row *row = &table->rows[table->num_rows];
         status = workload_suite_make(&plan->env, i, plan->paper_size, &w, err);

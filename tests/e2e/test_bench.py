@@ -10,7 +10,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
-from radish_e2e import RADISH, ROOT, TINY, check, radish, run, skip
+from radish_e2e import LONG, RADISH, ROOT, TINY, check, radish, run, skip
 
 KV_BYTES_A_TOKEN = 5 * 2 * 4 * 32 * 2  # of TINY: layers, K and V, heads, numbers, bytes of bf16
 SMALL = ["--max-total-tokens", "32768", "--workload", "llm_judge", "--workload",
@@ -165,6 +165,25 @@ def test_tree_attention_reads_what_the_arithmetic_says():
     check(row["on_read_mb"] < row["off_read_mb"] / 4, row)
 
 
+def test_drafts_change_no_answer():
+    kinds = ["file", "foretold", "calls", "again", "talk", "own", "never"]
+    small = ["--context-length", "480", "--max-total-tokens", "12000" if LONG else "2000"]
+    out, _ = radish("bench", TINY, "--what", "drafts", "--json", "--pairs", "1", *small)
+    rows = [json.loads(line) for line in out.splitlines()]
+    check([r["case"] for r in rows] == kinds * (2 if LONG else 1), rows)
+    for r in rows:  # how many are tried is a matter of what steps were measured to take
+        check(r["off_tokens_per_s"] > 0 and r["on_tokens_per_s"] > 0 and r["ratio"] > 0, r)
+        check(0 <= r["right"] <= 1 and r["tokens_a_step"] >= 1, r)
+        check(abs(r["drafts_a_step"] * r["right"] - (r["tokens_a_step"] - 1)) < 0.01, r)
+        check(r["case"] != "never" or r["drafts_a_step"] == 0, r)
+    check(rows[0]["requests"] == 1 and rows[0]["tokens"] > 100, rows[0])
+    out, _ = radish("bench", TINY, "--what", "drafts", "--pairs", "1", "--speculative-algorithm", "tree",
+                    "--speculative-num-draft-tokens", "3", *small)
+    check("tree, up to 3 at one time" in out and "tokens a step" in out, out)
+    out, err = radish("bench", TINY, "--what", "drafts", "--context-length", "100", want=1)
+    check("drafts: prompts of" in err and "the context has 100" in err and not out, (out, err))
+
+
 def test_scaling_goes_beyond_the_usual_number_of_requests():
     out, _ = radish("bench", TINY, "--what", "scaling", "--json", "--context-length", "1024",
                     "--max-total-tokens", "16384", "--kv-cache-dtype", "bf16")
@@ -192,6 +211,7 @@ def test_mistakes():
                         (["--what", "tree,start", "--workload", "react"], "--workload is of"),
                         (["--what", "speed", "--scale", "cpu"], "--scale is of the suite"),
                         (["--what", "speed", "--pairs", "1"], "--pairs is of the suite"),
+                        (["--speculative-algorithm", "tree"], "--speculative-algorithm is of drafts"),
                         (["--what", "scaling", "--concurrency", "16"], "--concurrency is of")):
         _, err = radish("bench", TINY, *args, want=2)
         check(words in err, err)
