@@ -482,6 +482,7 @@ nfa_frag regex_frag(gr_builder *b, nfa *n, const char *text, size_t len, chars_f
 bool regex_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_form form, bool whole)
 {
     nfa n;
+    if (regex_looks(text, len)) return regex_look_dfa(b, d, text, len, form, whole);
     nfa_init(&n, &b->mem, b->n.bytes);
     nfa_frag f = {0};
     if (whole) {
@@ -509,7 +510,13 @@ bool regex_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_form f
 
 rad_status regex_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
 {
+    dfa d;
     *root = builder_rule(b);
-    builder_define(b, *root, regex_frag(b, &b->n, text, len, CHARS_UTF8, 0));
+    if (!regex_looks(text, len)) {
+        builder_define(b, *root, regex_frag(b, &b->n, text, len, CHARS_UTF8, 0));
+    } else if (regex_look_dfa(b, &d, text, len, CHARS_UTF8, true)) {
+        builder_define(b, *root, dfa_embed(&b->n, &d));
+        dfa_fini(&d);
+    }
     return b->mem.status;
 }

@@ -5,8 +5,10 @@
  * (?<name>...), alternatives, * + ? {n} {n,} {n,m}, each also lazy (the same texts), ^ and $, which
  * mean the ends of the text. \p{L} and \P{L}: general categories of Unicode, of one letter or two.
  *
- * Refused in words: what is not regular (backreferences, lookahead and lookbehind), and word
- * borders, flags, atomic groups, possessive quantifiers.
+ * Lookahead (?=...), (?!...), but in a group that is repeated without end: regex_look.c.
+ *
+ * Refused in words: what is not regular (backreferences), lookbehind, word borders, flags, atomic
+ * groups, possessive quantifiers.
  *
  * Private to this room. */
 #ifndef GRAMMAR_REGEX_H
@@ -22,6 +24,11 @@ nfa_frag regex_frag(gr_builder *b, nfa *n, const char *text, size_t len, chars_f
 
 /* The texts in which a match is found somewhere; `whole`: which match as a whole. */
 bool regex_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_form form, bool whole);
+
+/* The same of an expression with lookahead (regex_looks), which regex_frag does not read. */
+bool regex_look_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_form form,
+                    bool whole);
+bool regex_looks(const char *text, size_t len);
 
 /* A class, of which text[*i] is behind the [: fills `set`, and *i is behind the ] then. */
 bool regex_class(gr_builder *b, const char *text, size_t len, size_t *i, char_set *set, size_t at);
