@@ -11,7 +11,7 @@
  * follows each of its alternatives.
  *
  * A group that is repeated without end would follow itself; it is refused, and so is ^ where
- * something stands before it. */
+ * something may stand before it. */
 #include "grammar/regex.h"
 
 enum { MOST_LOOK_DEPTH = 20, MOST_PIECES = 64, MOST_TIMES = 16 };
@@ -168,22 +168,28 @@ static bool read_pieces(looker *l, size_t from, size_t to, piece *pieces, uint32
 
 /* ---- automata ---- */
 
-static bool make(looker *l, size_t from, size_t to, const dfa *after, dfa *out);
+static bool make(looker *l, size_t from, size_t to, bool first, const dfa *after, dfa *out);
 
-static bool make_plain(looker *l, const piece *p, const dfa *after, dfa *out)
+/* first: nothing stands before it in any text, so that a ^ says nothing. */
+static bool make_plain(looker *l, const piece *p, bool first, const dfa *after, dfa *out)
 {
     nfa n;
+    const size_t from = p->from + (first && p->from < p->to && l->text[p->from] == '^');
+    for (size_t i = from; i < p->to; i = skip(l->text, i, p->to))
+        if (l->text[i] == '^')
+            return refuse(l, RAD_E_UNSUPPORTED, i,
+                          "beside lookahead ^ is served at the beginning of the expression");
     nfa_init(&n, &l->b->mem, l->b->n.bytes);
-    nfa_frag f = regex_frag(l->b, &n, l->text + p->from, p->to - p->from, l->form, p->from);
+    nfa_frag f = regex_frag(l->b, &n, l->text + from, p->to - from, l->form, from);
     const bool ok = append(l, &n, f, after, out);
     nfa_fini(&n);
     return ok;
 }
 
-static bool make_look(looker *l, const piece *p, const dfa *after, dfa *out)
+static bool make_look(looker *l, const piece *p, bool first, const dfa *after, dfa *out)
 {
     dfa match;
-    if (!make(l, p->from, p->to, &l->any, &match)) return false;
+    if (!make(l, p->from, p->to, first, &l->any, &match)) return false;
     const bool ok = p->kind == AHEAD ? dfa_both(out, after, &match)
                                      : dfa_without(out, after, &match);
     dfa_fini(&match);
@@ -191,13 +197,13 @@ static bool make_look(looker *l, const piece *p, const dfa *after, dfa *out)
 }
 
 /* `out` stands for what is left when so many of them have been read, the last ones first. */
-static bool make_group(looker *l, const piece *p, const dfa *after, dfa *out)
+static bool make_group(looker *l, const piece *p, bool first, const dfa *after, dfa *out)
 {
     dfa rest;
     bool ok = dfa_both(&rest, after, after);
     for (uint32_t i = p->max; i-- > 0 && ok;) {
         dfa one;
-        ok = make(l, p->from, p->to, &rest, &one);
+        ok = make(l, p->from, p->to, first && !i, &rest, &one);
         dfa_fini(&rest);
         rest = one;
         if (ok && i >= p->min) ok = join(l, &rest, after);
@@ -207,25 +213,29 @@ static bool make_group(looker *l, const piece *p, const dfa *after, dfa *out)
     return ok;
 }
 
-static bool make_piece(looker *l, const piece *p, const dfa *after, dfa *out)
+static bool make_piece(looker *l, const piece *p, bool first, const dfa *after, dfa *out)
 {
     *out = (dfa){0};
     switch (p->kind) {
-    case PLAIN: return make_plain(l, p, after, out);
-    case GROUP: return make_group(l, p, after, out);
-    default: return make_look(l, p, after, out);
+    case PLAIN: return make_plain(l, p, first, after, out);
+    case GROUP: return make_group(l, p, first, after, out);
+    default: return make_look(l, p, first, after, out);
     }
 }
 
-static bool make_alternative(looker *l, size_t from, size_t to, const dfa *after, dfa *out)
+static bool make_alternative(looker *l, size_t from, size_t to, bool first, const dfa *after,
+                             dfa *out)
 {
     piece pieces[MOST_PIECES];
-    uint32_t count;
+    uint32_t count, looks = 0;
     *out = (dfa){0};
+    from += first && from < to && l->text[from] == '^';
     bool ok = read_pieces(l, from, to, pieces, &count) && dfa_both(out, after, after);
+    while (ok && looks < count && pieces[looks].kind != PLAIN && pieces[looks].kind != GROUP)
+        looks++; /* that read nothing: what follows them is as far in front */
     while (count-- > 0 && ok) {
         dfa more;
-        ok = make_piece(l, &pieces[count], out, &more);
+        ok = make_piece(l, &pieces[count], first && count <= looks, out, &more);
         dfa_fini(out);
         *out = more;
     }
@@ -233,7 +243,7 @@ static bool make_alternative(looker *l, size_t from, size_t to, const dfa *after
 }
 
 /* Texts of text[from..to), and then of `after`. */
-static bool make(looker *l, size_t from, size_t to, const dfa *after, dfa *out)
+static bool make(looker *l, size_t from, size_t to, bool first, const dfa *after, dfa *out)
 {
     bool ok = true, any = false;
     *out = (dfa){0};
@@ -249,7 +259,7 @@ static bool make(looker *l, size_t from, size_t to, const dfa *after, dfa *out)
             continue;
         }
         dfa one;
-        ok = make_alternative(l, begin, i, after, &one);
+        ok = make_alternative(l, begin, i, first, after, &one);
         if (any && ok) {
             ok = join(l, out, &one);
             dfa_fini(&one);
@@ -275,17 +285,6 @@ static bool has_alternatives(const char *text, size_t len)
     return false;
 }
 
-/* A ^ at the beginning of all is left out; *from is behind it. */
-static bool read_begin(looker *l, size_t len, size_t *from)
-{
-    *from = len && l->text[0] == '^' && !has_alternatives(l->text, len);
-    for (size_t i = *from; i < len; i = skip(l->text, i, len))
-        if (l->text[i] == '^')
-            return refuse(l, RAD_E_UNSUPPORTED, i,
-                          "beside lookahead ^ is served at the beginning of the expression");
-    return true;
-}
-
 static bool make_any(looker *l)
 {
     nfa n;
@@ -306,13 +305,13 @@ bool regex_look_dfa(gr_builder *b, dfa *d, const char *text, size_t len, chars_f
     looker l = {.b = b, .text = text, .form = form};
     nfa n;
     dfa end = {0}, match = {0};
-    size_t from;
+    const bool begins = len && text[0] == '^' && !has_alternatives(text, len);
     *d = (dfa){0};
     nfa_init(&n, &b->mem, b->n.bytes);
-    bool ok = read_begin(&l, len, &from) && make_any(&l) && dfa_make(&end, &n, nfa_nothing(&n)) &&
-              make(&l, from, len, whole ? &end : &l.any, &match);
+    bool ok = make_any(&l) && dfa_make(&end, &n, nfa_nothing(&n)) &&
+              make(&l, 0, len, whole || begins, whole ? &end : &l.any, &match);
     nfa_fini(&n);
-    if (ok && !whole && !from) { /* anything, and then a match */
+    if (ok && !whole && !begins) { /* anything, and then a match */
         nfa_init(&n, &b->mem, b->n.bytes);
         ok = append(&l, &n, dfa_embed(&n, &l.any), &match, d);
         nfa_fini(&n);

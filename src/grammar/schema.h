@@ -4,7 +4,8 @@
  * maxProperties; prefixItems, items, additionalItems, minItems, maxItems; minLength, maxLength,
  * pattern, format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; enum, const;
  * anyOf, allOf, oneOf where no two branches have a value in common; $ref to # and #/..., $defs,
- * definitions; true and false. Annotations are passed over. Whatever else a schema has is refused
+ * definitions; true and false; propertyNames that list names, or of strings by plain keywords; not
+ * of {}. Annotations are passed over. Whatever else a schema has is refused
  * by its name.
  *
  * How an answer is written:
@@ -106,6 +107,9 @@ const json_t *schema_resolve(schema_compiler *c,
 
 /* Whether `value` satisfies `schema`: for enum and const beside other keywords. */
 bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value);
+
+/* Whether these "propertyNames" list the names, by enum and const, also behind anyOf and $ref. */
+bool schema_lists_names(schema_compiler *c, const json_t *names, unsigned depth);
 
 /* Whether "propertyNames" of `schema` lets a property have this name. */
 bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *name);

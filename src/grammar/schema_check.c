@@ -23,7 +23,8 @@ typedef enum takes {
     TAKES_NAMES, /* a list of strings */
     TAKES_LIST,
     TAKES_TYPES,
-    TAKES_NAME_SCHEMA, /* of names: {"type": "string"}, with an enum or without */
+    TAKES_NAME_SCHEMA, /* of names: of strings, by plain keywords */
+    TAKES_NOT,         /* {} or true, which nothing satisfies then */
     TAKES_ROOT_ID,     /* of the whole document, where it moves no $ref */
     TAKES_ENCODING,    /* an annotation, and served where a pattern says it */
     TAKES_FALSE        /* served where it says false, which is nothing */
@@ -48,6 +49,7 @@ static const struct {
     {"definitions", TAKES_NAMED_SCHEMAS},
     {"deprecated", TAKES_ANYTHING},
     {"description", TAKES_ANYTHING},
+    {"discriminator", TAKES_ANYTHING},
     {"enum", TAKES_LIST},
     {"example", TAKES_ANYTHING},
     {"examples", TAKES_ANYTHING},
@@ -64,6 +66,7 @@ static const struct {
     {"minProperties", TAKES_COUNT},
     {"minimum", TAKES_NUMBER},
     {"multipleOf", TAKES_NUMBER},
+    {"not", TAKES_NOT},
     {"oneOf", TAKES_SCHEMAS},
     {"pattern", TAKES_TEXT},
     {"prefixItems", TAKES_SCHEMAS},
@@ -77,7 +80,8 @@ static const struct {
     {"writeOnly", TAKES_ANYTHING},
 };
 
-static const char *const unchecked_formats[] = {"int32", "int64", "float", "double", "password"};
+static const char *const unchecked_formats[] = {"int32",    "int64",  "float", "double",
+                                                "password", "binary", "path"};
 
 /* ---- the document ---- */
 
@@ -191,6 +195,10 @@ static bool check_text(checker *k, const char *keyword, const json_t *value, con
     if (strcmp(keyword, "format") != 0) return true;
     const char *name = json_string_value(value);
     bool known = format_expression(name) || json_is_string(json_object_get(schema, "pattern"));
+    size_t at;
+    json_t *each;
+    json_array_foreach(json_object_get(schema, "allOf"), at, each)
+        known |= json_is_string(json_object_get(each, "pattern"));
     for (size_t i = 0; i < RAD_COUNT(unchecked_formats); i++)
         known |= strcmp(name, unchecked_formats[i]) == 0;
     if (!known) return refuse(k, RAD_E_UNSUPPORTED, name, "is a format that is not served");
@@ -209,24 +217,53 @@ static bool check_names(checker *k, const char *keyword, const json_t *value)
     return true;
 }
 
+bool schema_lists_names(schema_compiler *c, const json_t *names, unsigned depth)
+{
+    size_t i;
+    json_t *each;
+    const json_t *branches = json_object_get(names, "anyOf");
+    bool all = json_array_size(branches) > 0;
+    if (depth > MOST_DEPTH || c->b->mem.status) return false;
+    if (json_object_get(names, "const") || json_object_get(names, "enum")) return true;
+    if (json_is_string(json_object_get(names, "$ref")))
+        return schema_lists_names(c, schema_resolve(c, names), depth + 1);
+    json_array_foreach((json_t *)branches, i, each)
+        all = all && schema_lists_names(c, each, depth + 1);
+    return all;
+}
+
 static bool check_name_schema(checker *k, const char *keyword, const json_t *value)
 {
     const char *name;
     json_t *item;
+    static const char *const served[] = {"minLength", "maxLength", "pattern", "format"};
     if (!check_below(k, keyword, 0, value)) return false;
     if (json_is_false(value))
         return refuse(k, RAD_E_UNSUPPORTED, keyword, "as false is not served");
+    if (schema_lists_names(k->c, value, 0)) return true;
+    if (k->c->b->mem.status) return false;
     json_object_foreach((json_t *)value, name, item)
     {
-        if (!strcmp(name, "enum") ||
-            (!strcmp(name, "type") && json_is_string(item) &&
-             !strcmp(json_string_value(item), "string")) ||
-            schema_is_annotation(name))
-            continue;
-        return refuse(k, RAD_E_UNSUPPORTED, keyword,
-                      "is served as {\"type\": \"string\"}, with an \"enum\" or without");
+        bool known = schema_is_annotation(name) || (!strcmp(name, "type") && json_is_string(item) &&
+                                                    !strcmp(json_string_value(item), "string"));
+        for (size_t i = 0; i < RAD_COUNT(served); i++)
+            known |= !strcmp(name, served[i]);
+        if (!known)
+            return refuse(k, RAD_E_UNSUPPORTED, keyword,
+                          "is served of {\"type\": \"string\"} with lengths, a \"pattern\" or a "
+                          "\"format\", and where it lists names");
     }
     return true;
+}
+
+/* As clients write a schema that has no values. */
+static bool check_not(checker *k, const char *keyword, const json_t *value)
+{
+    const char *name;
+    json_t *item;
+    bool all = json_is_true(value) || json_is_object(value);
+    json_object_foreach((json_t *)value, name, item) all = all && schema_is_annotation(name);
+    return all || refuse(k, RAD_E_UNSUPPORTED, keyword, "is served as {\"not\": {}}");
 }
 
 static bool check_keyword(checker *k, const char *keyword, takes kind, const json_t *value,
@@ -260,6 +297,7 @@ static bool check_keyword(checker *k, const char *keyword, takes kind, const jso
                refuse(k, RAD_E_INVAL, keyword, "is no list with values");
     case TAKES_TYPES: return check_type(k, value);
     case TAKES_NAME_SCHEMA: return check_name_schema(k, keyword, value);
+    case TAKES_NOT: return check_not(k, keyword, value);
     case TAKES_ROOT_ID:
         if (!json_is_string(value)) return refuse(k, RAD_E_INVAL, keyword, "is no text");
         return schema == k->c->root ||
@@ -469,16 +507,13 @@ static bool allows_array(schema_compiler *c, const json_t *schema, const json_t 
 
 bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *name)
 {
-    size_t i;
-    json_t *item;
-    const json_t *names = json_object_get(json_object_get(schema, "propertyNames"), "enum");
+    const json_t *names = json_object_get(schema, "propertyNames");
     if (!names) return true;
-    if (!gr_work(&c->b->mem, json_array_size(names))) return false;
-    json_array_foreach((json_t *)names, i, item)
-    {
-        if (json_is_string(item) && strcmp(json_string_value(item), name) == 0) return true;
-    }
-    return false;
+    json_t *text = json_string(name);
+    const bool allowed = text && schema_allows(c, names, text);
+    if (!text) gr_fail(&c->b->mem, RAD_E_NOMEM, "no memory for a grammar");
+    json_decref(text);
+    return allowed;
 }
 
 static bool allows_object(schema_compiler *c, const json_t *schema, const json_t *value)
@@ -583,7 +618,7 @@ bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value
     json_t *item;
     gr_mem *mem = &c->b->mem;
     if (!json_is_object(schema)) return json_is_true(schema);
-    if (!gr_work(mem, 4)) return false;
+    if (!gr_work(mem, 4) || json_object_get(schema, "not")) return false;
     if (c->depth > MOST_DEPTH) {
         gr_fail(mem, RAD_E_LIMIT, "schemas lead to each other too deep");
         return false;

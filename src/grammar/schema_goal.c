@@ -12,7 +12,7 @@ static uint32_t number_of(const schema_compiler *c, const json_t *schema)
 bool schema_hold(schema_compiler *c, schema_set *set, const json_t *schema)
 {
     if (!schema || json_is_true(schema)) return true;
-    if (json_is_false(schema)) return false;
+    if (json_is_false(schema) || json_object_get(schema, "not")) return false;
     for (uint32_t i = 0; i < set->count; i++)
         if (set->at[i] == schema) return true;
     if (!gr_work(&c->b->mem, set->count)) return true;

@@ -40,6 +40,7 @@ typedef struct schema_merged {
     const json_t *texts[SCHEMA_MOST_TEXTS]; /* patterns and formats */
     bool is_format[SCHEMA_MOST_TEXTS];
     uint32_t num_texts;
+    bool one_way; /* characters of strings are written in one way */
     uint64_t min_items, max_items, min_members, max_members;
 } schema_merged;
 

@@ -3,19 +3,6 @@
 
 enum { MOST_LAYERS = 1000 };
 
-/* The names that "propertyNames" lists, or NULL. */
-static const json_t *names_of(const json_t *schema)
-{
-    return json_object_get(json_object_get(schema, "propertyNames"), "enum");
-}
-
-static bool lists_names(const schema_set *set)
-{
-    for (uint32_t i = 0; i < set->count; i++)
-        if (names_of(set->at[i])) return true;
-    return false;
-}
-
 /* States by how many items there are so far, up to where the count says nothing new. */
 nfa_frag schema_array_frag(schema_compiler *c, const schema_merged *m)
 {
@@ -97,30 +84,57 @@ static void add_member(object_maker *o, const char *name, bool required)
     }
 }
 
+/* What schema_lists_names has found. */
+static void add_listed(object_maker *o, const json_t *names)
+{
+    size_t i;
+    json_t *each;
+    const json_t *only = json_object_get(names, "const"), *some = json_object_get(names, "enum");
+    if (json_is_string(only)) add_member(o, json_string_value(only), false);
+    json_array_foreach((json_t *)some, i, each)
+    {
+        if (!only && json_is_string(each)) add_member(o, json_string_value(each), false);
+    }
+    if (only || some) return;
+    if (json_object_get(names, "$ref")) add_listed(o, schema_resolve(o->c, names));
+    json_array_foreach(json_object_get(names, "anyOf"), i, each) add_listed(o, each);
+}
+
 /* Those of "properties", those that may be there beside by the names of "propertyNames", and those
- * that must be there. */
-static void find_members(object_maker *o, uint32_t others)
+ * that must be there. Whether "propertyNames" lists all there may be. */
+static bool find_members(object_maker *o, uint32_t others)
 {
     const schema_set *set = o->m->set;
-    for (int pass = 0; pass < 3; pass++) {
-        for (uint32_t i = 0; i < set->count && !schema_failed(o->c); i++) {
-            const char *name;
-            size_t k;
-            json_t *value;
-            if (pass == 1 && others == NEVER) continue;
-            if (!pass) {
-                json_object_foreach(json_object_get(set->at[i], "properties"), name, value)
-                    add_member(o, name, false);
-                continue;
-            }
-            const json_t *names = pass == 1 ? names_of(set->at[i])
-                                            : json_object_get(set->at[i], "required");
-            json_array_foreach((json_t *)names, k, value)
-            {
-                if (json_is_string(value)) add_member(o, json_string_value(value), pass == 2);
-            }
-        }
+    const char *name;
+    size_t k;
+    json_t *value;
+    bool listed = false;
+    for (uint32_t i = 0; i < set->count && !schema_failed(o->c); i++)
+        json_object_foreach(json_object_get(set->at[i], "properties"), name, value)
+            add_member(o, name, false);
+    for (uint32_t i = 0; i < set->count && !schema_failed(o->c); i++) {
+        const json_t *names = json_object_get(set->at[i], "propertyNames");
+        if (!names || !schema_lists_names(o->c, names, 0)) continue;
+        listed = true;
+        if (others != NEVER) add_listed(o, names);
     }
+    for (uint32_t i = 0; i < set->count && !schema_failed(o->c); i++)
+        json_array_foreach(json_object_get(set->at[i], "required"), k, value)
+            add_member(o, json_string_value(value), true);
+    return listed;
+}
+
+/* All names that every "propertyNames" allows, each written in one way. */
+static bool all_names(object_maker *o, dfa *d)
+{
+    schema_compiler *c = o->c;
+    schema_set set = {.count = 0};
+    schema_merged m;
+    for (uint32_t i = 0; i < o->m->set->count; i++)
+        (void)schema_hold(c, &set, json_object_get(o->m->set->at[i], "propertyNames"));
+    schema_merge(c, &set, &m);
+    m.one_way = true;
+    return !schema_failed(c) && schema_string_dfa(c, &m, d);
 }
 
 /* Names that no member has, with the closing quote. */
@@ -129,34 +143,30 @@ static nfa_frag other_name(object_maker *o)
     schema_compiler *c = o->c;
     gr_builder *b = c->b;
     nfa *n = &b->n, names;
-    if (!o->num_members) return nfa_rule(n, json_string_rule(b));
-    if (!c->has_any_name) {
-        nfa_init(&names, &b->mem, b->n.bytes);
-        nfa kept = b->n;
-        b->n = names;
-        nfa_frag f = nfa_repeat(&b->n, json_char(b, true), 0, UINT32_MAX);
-        names = b->n;
-        b->n = kept;
-        if (!schema_failed(c)) c->has_any_name = dfa_make(&c->any_name, &names, f);
-        nfa_fini(&names);
-    }
+    bool restricted = false;
+    for (uint32_t i = 0; i < o->m->set->count; i++)
+        restricted |= json_object_get(o->m->set->at[i], "propertyNames") != NULL;
+    if (!o->num_members && !restricted) return nfa_rule(n, json_string_rule(b));
+    if (!c->has_any_name && !restricted) c->has_any_name = all_names(o, &c->any_name);
     nfa_init(&names, &b->mem, b->n.bytes);
-    uint32_t in = nfa_state(&names), out = nfa_state(&names);
+    nfa_frag each, all = nfa_never(&names);
     for (uint32_t i = 0; i < o->num_members && !schema_failed(c); i++) {
         const char *name = o->members[i].name;
-        nfa_frag each = chars_literal(&names, name, strlen(name), CHARS_JSON);
-        nfa_empty(&names, in, each.in);
-        nfa_empty(&names, each.out, out);
+        each = chars_literal(&names, name, strlen(name), CHARS_JSON);
+        nfa_empty(&names, all.in, each.in);
+        nfa_empty(&names, each.out, all.out);
     }
-    dfa listed = {0}, others = {0};
+    dfa own = {0}, listed = {0}, others = {0};
     nfa_frag f = nfa_never(n);
-    if (!schema_failed(c) && dfa_make(&listed, &names, (nfa_frag){.in = in, .out = out}) &&
-        dfa_without(&others, &c->any_name, &listed))
+    if (!schema_failed(c) && (!restricted || all_names(o, &own)) &&
+        dfa_make(&listed, &names, all) &&
+        dfa_without(&others, restricted ? &own : &c->any_name, &listed))
         f = dfa_embed(n, &others);
+    dfa_fini(&own);
     dfa_fini(&listed);
     dfa_fini(&others);
     nfa_fini(&names);
-    return nfa_concat(n, f, nfa_text(&b->n, "\""));
+    return nfa_concat(n, f, nfa_text(n, "\""));
 }
 
 static uint32_t *node(object_maker *o, uint32_t member, uint32_t layer)
@@ -212,8 +222,7 @@ nfa_frag schema_object_frag(schema_compiler *c, const schema_merged *m)
     uint32_t out = nfa_state(n);
     keys_init(&o.by_name, mem);
     uint32_t others = schema_others_goal(c, m->set);
-    find_members(&o, others);
-    if (lists_names(m->set)) others = NEVER; /* they are members now */
+    if (find_members(&o, others)) others = NEVER; /* they are members now */
     uint64_t least = m->min_members > o.num_required ? m->min_members : 0;
     o.bounded = m->max_members != UINT64_MAX && (others != NEVER || m->max_members < o.num_members);
     if (least > o.num_required + 1u && others != NEVER) /* others may have one name twice */

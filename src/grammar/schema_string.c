@@ -58,10 +58,10 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
         nfa_init(&n, &b->mem, b->n.bytes);
         nfa kept = b->n;
         b->n = n; /* one_char builds there */
-        nfa_frag f =
-            m->min_length <= m->max_length
-                ? nfa_repeat(&b->n, one_char(c, m->num_texts > 0), (uint32_t)m->min_length, most)
-                : nfa_never(&b->n);
+        nfa_frag f = m->min_length <= m->max_length
+                         ? nfa_repeat(&b->n, one_char(c, m->num_texts || m->one_way),
+                                      (uint32_t)m->min_length, most)
+                         : nfa_never(&b->n);
         n = b->n;
         b->n = kept;
         if (!b->mem.status) dfa_make(d, &n, f);

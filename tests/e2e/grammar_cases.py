@@ -287,6 +287,32 @@ case({"allOf": [NAMED, {"propertyNames": {"enum": ["b", "c", 5]}}]}, *NAMED_VALU
 case({"enum": [{"a": 1}, {"c": 1}], "propertyNames": {"enum": ["a"]}}, {"a": 1}, {"c": 1})
 case({"type": ["object", "string"], "propertyNames": {"enum": ["a"]}}, {"a": []}, {"b": 1}, "b", 3)
 
+# What zod makes of z.never(), and of records whose keys have a form.
+case({"type": "object", "properties": {"a": {"not": {}}, "b": {"type": "null"}}}, {"b": None}, {"a": 1}, {})
+case({"type": "object", "additionalProperties": {"not": {}}}, {}, {"a": 1})
+case({"type": "array", "items": {"not": {}}}, [], [1])
+case({"anyOf": [{"not": {}}, {"type": "null"}]}, None, 1)
+case({"type": "object", "propertyNames": {"pattern": "^[a-c]{2}$"}, "additionalProperties": {"type": "null"}},
+     {"ab": None, "cc": None}, {"abc": None}, {"ab": 1}, {})
+case({"type": "object", "propertyNames": {"type": "string", "minLength": 2, "maxLength": 3}}, {"ab": 1}, {"a": 1}, {"abcd": 1}, {"é\n": {}})
+case({"type": "object", "propertyNames": {"maxLength": 2}, "properties": {"a": {"type": "null"}, "abc": True}},
+     {"a": None, "b": 1}, {"a": 1}, {"abc": 1}, {})
+case({"type": "object", "propertyNames": {"const": "a"}, "additionalProperties": {"type": "integer"}}, {"a": 1}, {"b": 1}, {})
+case({"type": "object", "propertyNames": {"format": "ipv4"}, "additionalProperties": {"const": 1}}, {"1.2.3.4": 1}, {"x": 1})
+case({"allOf": [{"type": "object", "propertyNames": {"pattern": "a"}}, {"propertyNames": {"pattern": "b"}}],
+      "additionalProperties": {"const": 1}}, {"ab": 1}, {"a": 1}, {"b": 1}, {"xbya": 1})
+
+case({"type": "object", "propertyNames": {"$ref": "#/$defs/n"}, "additionalProperties": {"type": "null"},
+      "$defs": {"n": {"enum": ["x", "y"], "type": "string"}}}, {"x": None, "y": None}, {"z": None}, {"x": 1})
+case({"type": "object", "propertyNames": {"anyOf": [{"const": "a"}, {"type": "string", "enum": ["b"]}]},
+      "additionalProperties": {"type": "integer"}, "required": ["a"]}, {"a": 1, "b": 2}, {"b": 1}, {"a": 1, "c": 1})
+case({"oneOf": [{"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]},
+                {"type": "object", "properties": {"k": {"const": "b"}, "v": True}, "required": ["k"]}],
+      "discriminator": {"propertyName": "k", "mapping": {}}}, {"k": "a"}, {"k": "b", "v": 1}, {"k": "c"}, {})
+case({"type": "string", "format": "includes", "allOf": [{"pattern": "^ab"}, {"pattern": "z$"}]}, "abz", "ab", "z")
+case({"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"}, "1.5", "-.5", "-", ".", "", "1.2.3")
+case({"type": "string", "pattern": "^(?!^a|b)(?=^.c)"}, "cc", "ac", "bc", "cd")
+
 # Lookahead, as zod writes it and as it is nested.
 case({"type": "string", "pattern": r"^(?!\.)(?!.*\.\.)[a-z.]+@[a-z]+$"}, "a.b@c", ".a@c", "a..b@c", "@c")
 case({"type": "string", "pattern": r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(T(?=\d)(\d+H)?(\d+S)?)?)$"},
@@ -303,13 +329,13 @@ REFUSED = [
     ({"type": "string", "format": "jwt"}, '"jwt" is a format that is not served'),
     ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not served'),
     ({"type": "array", "contains": {"type": "integer"}}, '"contains" is not served'),
-    ({"not": {"type": "string"}}, '"not" is not served'),
+    ({"not": {"type": "string"}}, '"not" is served as {"not": {}}'),
+    ({"not": {}}, "no text has this form"),
     ({"if": {}, "then": {}, "else": {}}, '"if" is not served'),
     ({"type": "object", "patternProperties": {"^a": {}}}, '"patternProperties" is not served'),
-    ({"type": "object", "propertyNames": {"maxLength": 3}}, '"propertyNames" is served as {"type": "string"}, with'),
-    ({"type": "object", "propertyNames": {"type": "null"}}, '"propertyNames" is served as'),
-    ({"propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"]}}}, '"propertyNames" is served as'),
-    ({"propertyNames": {"anyOf": [{"enum": ["a"]}]}}, '"propertyNames" is served as'),
+    ({"type": "object", "propertyNames": {"type": "null"}}, '"propertyNames" is served of {"type": "string"} with'),
+    ({"propertyNames": {"$ref": "#"}}, '"propertyNames" is served of'),
+    ({"propertyNames": {"anyOf": [{"enum": ["a"]}, {"minLength": 2}]}}, '"propertyNames" is served of'),
     ({"$ref": "#/x-n", "x-n": {"$id": "http://x/y"}}, '"$id" is not served below'),
     ({"type": "object", "propertyNames": False}, '"propertyNames" as false'),
     ({"type": "object", "propertyNames": {"enum": ["a"]}, "required": ["b"]}, "no text has this form"),
