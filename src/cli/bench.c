@@ -31,6 +31,7 @@ static rad_status make_engine(bench_plan *plan, uint32_t max_running, uint64_t p
         .random_seed = 1,
         .speculative_algorithm = plan->with_drafts ? plan->draft_sources : NULL,
         .speculative_num_draft_tokens = plan->with_drafts ? plan->draft_tokens : 0,
+        .speculative_ngram_capacity = plan->with_drafts ? CLI_RECENT_TOKENS : 0,
         .kv_populate_ahead = populate,
         .progress = plan->quiet ? NULL : cli_progress,
         .progress_user = (void *)(uintptr_t)plan->model->model,
@@ -152,8 +153,8 @@ int cmd_bench(int argc, char **argv)
     bench_plan plan = {.concurrency = 16,
                        .pairs = 1,
                        .max_total_tokens = 0,
-                       .draft_sources = "prediction,tree,ngram",
-                       .draft_tokens = 8};
+                       .draft_sources = CLI_DRAFT_SOURCES,
+                       .draft_tokens = CLI_DRAFT_TOKENS};
     const char *positional = NULL, *what = "speed,suite", *scale = NULL;
     const char *sources = NULL;
     bench_file files[FILES] = {0};
@@ -213,7 +214,7 @@ int cmd_bench(int argc, char **argv)
          .name = "speculative-algorithm",
          .arg = "LIST",
          .target = &sources,
-         .help = "Who guesses, of drafts: as radish serve has it. Default prediction,tree,ngram."},
+         .help = "Who guesses, of drafts: as radish serve has it. Default\n" CLI_DRAFT_SOURCES "."},
         {.kind = CLI_U32,
          .name = "speculative-num-draft-tokens",
          .arg = "N",
@@ -221,7 +222,8 @@ int cmd_bench(int argc, char **argv)
          .min = 1,
          .max = 64,
          .given = &draft_tokens,
-         .help = "At most so many tokens of a request at one time, of drafts. Default 8."},
+         .help = "At most so many tokens of a request at one time, of drafts. Default " NUMBER(
+             CLI_DRAFT_TOKENS) "."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_TEXT,
          .name = "csv",

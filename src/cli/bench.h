@@ -84,8 +84,8 @@ rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err);
 /* bench_start.c: makes the engine with the cache three times; leaves none there. */
 rad_status bench_start(bench_plan *plan, rad_error *err);
 
-/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist; `drafts`: it may
- * also be a case of these. */
+/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist; `drafts`:
+ * it may also be a case of these. */
 rad_status bench_suite_check(const bench_plan *plan, bool drafts, rad_error *err);
 bool bench_is_chosen(const bench_plan *plan, const char *name);
 

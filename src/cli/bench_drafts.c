@@ -9,13 +9,15 @@
  *     foretold  the same, and the file is the request's prediction
  *     calls     calls of tools, whose schema the answer is held to
  *     again     a prompt that was asked before, at temperature 0
+ *     alike     another prompt of the namespace got the file before its edits
  *     talk      prose
  *     own       what the model itself says, at temperature 0
  *     never     a text in which nothing ever comes back
  *
- * Prompts are computed before a run, which is timed from the moment at which all requests have a
- * token to its end. Every request is in a namespace of its own: what the tree knows is what a case
- * put there. */
+ * Prompts are computed before a run. Its time is what its steps took: the model, choosing tokens,
+ * tree and scheduling, handing over; when others hear of it depends on who else wants this
+ * processor. Every request is in a namespace of its own: what the tree knows is what a case put
+ * there. */
 #include "cli/bench.h"
 #include "cli/bench_texts.h"
 
@@ -50,29 +52,32 @@ typedef enum draft_case {
     FORETOLD,
     CALLED,
     AGAIN,
+    ALIKE,
     TALK,
     OWN,
     NEVER,
     NUM_CASES
 } draft_case;
-static const char *const names[NUM_CASES] = {"file", "foretold", "calls", "again",
-                                             "talk", "own",      "never"};
+static const char *const names[NUM_CASES] = {"file",  "foretold", "calls", "again",
+                                             "alike", "talk",     "own",   "never"};
+
+static const char EARLIER_PROMPT[] = "Please write that file.";
 
 /* One request's prompt and answer. */
 typedef struct telling {
     text_buf prompt, prediction;
     token_buf ids, answer; /* ids: a prompt that is no text */
+    token_buf earlier;     /* what EARLIER_PROMPT got; none: it was not asked */
     char salt[32];
     engine_form form;
 } telling;
 
 typedef struct drafts_run {
-    const rad_env *env;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    uint32_t open, unstarted;
-    uint64_t from_ns, end_ns; /* all have begun; the last has ended */
-    uint64_t tokens;          /* since then */
+    uint32_t open;
+    double seconds; /* of its steps */
+    uint64_t tokens;
     uint64_t digest;
     uint64_t steps, proposed, accepted;
     rad_status status;
@@ -81,7 +86,6 @@ typedef struct drafts_run {
 
 typedef struct drafts_call {
     drafts_run *run;
-    uint32_t tokens;
     uint64_t digest;
 } drafts_call;
 
@@ -90,9 +94,7 @@ static void on_event(void *user, const engine_event *event)
     drafts_call *c = user;
     drafts_run *r = c->run;
     pthread_mutex_lock(&r->lock);
-    if (event->num_ids && !c->tokens && !--r->unstarted) r->from_ns = r->env->now_ns(r->env->user);
-    if (r->from_ns && c->tokens) r->tokens += event->num_ids;
-    c->tokens += event->num_ids;
+    r->tokens += event->num_ids;
     for (uint32_t i = 0; i < event->num_ids; i++)
         c->digest = mix64(c->digest + (uint32_t)event->ids[i]);
     if (event->finish) {
@@ -104,30 +106,44 @@ static void on_event(void *user, const engine_event *event)
             r->status = rad_fail(&r->err, event->status ? event->status : RAD_E_STATE,
                                  "drafts: an answer ended early: %s",
                                  event->message ? event->message : "no reason given");
-        if (!--r->open) r->end_ns = r->env->now_ns(r->env->user);
+        r->open--;
         pthread_cond_signal(&r->ended);
     }
     pthread_mutex_unlock(&r->lock);
 }
 
-/* All answers, at one time. */
+static double busy_seconds(engine *e)
+{
+    engine_stats now;
+    engine_get_stats(e, &now);
+    const scheduler_stats *s = &now.sched;
+    return (double)(s->forward_ns + s->sample_ns + s->schedule_ns + s->output_ns) * 1e-9;
+}
+
+/* All answers, at one time; or, `earlier`, those of other prompts. */
 static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, draft_case which,
-                           uint32_t num_tokens, drafts_run *r, rad_error *err)
+                           bool earlier, uint32_t num_tokens, drafts_run *r, rad_error *err)
 {
     engine *e = plan->engine.e;
-    *r = (drafts_run){.env = &plan->env, .open = count, .unstarted = count};
+    *r = (drafts_run){.open = count};
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->ended, NULL);
     drafts_call calls[MANY];
     rad_status status = RAD_OK;
     uint32_t submitted = 0;
+    const double before = busy_seconds(e);
     engine_pause(e);
     for (; submitted < count && status == RAD_OK; submitted++) {
         telling *t = &tellings[submitted];
+        const token_buf *answer = earlier ? &t->earlier : &t->answer;
         uint64_t id;
         calls[submitted] = (drafts_call){.run = r};
-        const engine_request q = {.text = t->ids.len ? NULL : t->prompt.data,
-                                  .text_len = t->ids.len ? 0 : t->prompt.len,
+        const engine_request q = {.text = earlier      ? EARLIER_PROMPT
+                                          : t->ids.len ? NULL
+                                                       : t->prompt.data,
+                                  .text_len = earlier      ? strlen(EARLIER_PROMPT)
+                                              : t->ids.len ? 0
+                                                           : t->prompt.len,
                                   .ids = t->ids.len ? t->ids.ids : NULL,
                                   .num_ids = t->ids.len,
                                   .sampling = {.top_p = 1},
@@ -138,8 +154,8 @@ static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, 
                                   .form = which == CALLED ? &t->form : NULL,
                                   .prediction = t->prediction.len ? t->prediction.data : NULL,
                                   .prediction_len = t->prediction.len,
-                                  .told = t->answer.len ? t->answer.ids : NULL,
-                                  .num_told = t->answer.len,
+                                  .told = answer->len ? answer->ids : NULL,
+                                  .num_told = answer->len,
                                   .on_event = on_event,
                                   .user = &calls[submitted]};
         status = engine_submit(e, &q, &id, err);
@@ -151,6 +167,7 @@ static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, 
     while (r->open)
         pthread_cond_wait(&r->ended, &r->lock);
     pthread_mutex_unlock(&r->lock);
+    r->seconds = busy_seconds(e) - before;
     pthread_cond_destroy(&r->ended);
     pthread_mutex_destroy(&r->lock);
     if (status == RAD_OK && r->status != RAD_OK) {
@@ -168,6 +185,7 @@ static void telling_fini(telling *t)
     text_buf_fini(&t->prediction);
     token_buf_fini(&t->ids);
     token_buf_fini(&t->answer);
+    token_buf_fini(&t->earlier);
     *t = (telling){0};
 }
 
@@ -189,8 +207,10 @@ static rad_status tell(const engine *e, const text_buf *words, uint32_t num_toke
     return status;
 }
 
-/* Each token of the vocabulary once, but for control tokens; and anew where it has too few. */
-static rad_status tell_anything(const engine *e, uint64_t seed, uint32_t num_tokens, token_buf *out)
+/* Each token of the vocabulary once, but for control tokens, from the `skip`th on; and anew where
+ * it has too few. */
+static rad_status tell_anything(const engine *e, uint64_t seed, uint32_t skip, uint32_t num_tokens,
+                                token_buf *out)
 {
     const tokenizer *tok = engine_tokenizer(e);
     const uint32_t vocab = engine_get_info(e)->vocab_size;
@@ -199,10 +219,17 @@ static rad_status tell_anything(const engine *e, uint64_t seed, uint32_t num_tok
     uint32_t places = 1;
     while (places < vocab)
         places *= 2;
-    for (uint64_t i = 0, at = mix64(seed); status == RAD_OK && out->len < num_tokens; i++) {
+    uint32_t plain = 0;
+    for (uint32_t id = 0; id < vocab; id++)
+        plain += !tokenizer_is_control(tok, (rad_token)id);
+    if (!plain) return RAD_E_INVAL;
+    for (uint64_t at = mix64(seed); status == RAD_OK && out->len < num_tokens;) {
         at += mix64(seed + 1) | 1;
         const rad_token id = (rad_token)(at % places);
-        if ((uint32_t)id < vocab && !tokenizer_is_control(tok, id))
+        if ((uint32_t)id >= vocab || tokenizer_is_control(tok, id)) continue;
+        if (skip)
+            skip--;
+        else
             status = token_buf_push(out, id);
     }
     return status;
@@ -224,6 +251,13 @@ static rad_status telling_make(const engine *e, draft_case which, uint64_t seed,
             status = bench_text_file(&t->prediction, seed, f->functions, false);
         if (!status) status = bench_text_file(&answer, seed, f->functions, true);
         break;
+    case ALIKE:
+        status = put_words(&t->prompt, "Use better names in that file.");
+        if (!status) status = bench_text_file(&answer, seed, f->functions, false);
+        if (!status) status = tell(e, &answer, f->tokens, &t->earlier, err);
+        answer.len = 0;
+        if (!status) status = bench_text_file(&answer, seed, f->functions, true);
+        break;
     case CALLED:
         status = put_words(&t->prompt, "What is the weather there, and may I have a table?\n");
         if (!status) status = bench_text_calls(&answer, seed, CALLS);
@@ -239,12 +273,13 @@ static rad_status telling_make(const engine *e, draft_case which, uint64_t seed,
         if (!status && which != OWN) status = bench_text_talk(&answer, seed);
         break;
     default:
-        status = tell_anything(e, seed, 32, &t->ids);
-        if (!status) status = tell_anything(e, seed + 1, f->tokens, &t->answer);
+        status = tell_anything(e, seed, 0, 32, &t->ids);
+        if (!status) status = tell_anything(e, seed, 32, f->tokens, &t->answer);
         break;
     }
     if (status == RAD_OK && answer.len) status = tell(e, &answer, f->tokens, &t->answer, err);
     if (status == RAD_E_NOMEM) rad_fail(err, status, "drafts: no memory");
+    if (status == RAD_E_INVAL) rad_fail(err, status, "drafts: the vocabulary has no text");
     text_buf_fini(&answer);
     return status;
 }
@@ -274,16 +309,15 @@ static rad_status run_turn(bench_plan *plan, draft_case which, uint64_t seed, co
     engine_set_drafts(plan->engine.e, on);
     /* The prompts are cached then, and all begin in one step. */
     const uint32_t before = which == AGAIN ? f->tokens : 1;
-    if (status == RAD_OK) status = run_once(plan, tellings, f->requests, which, before, r, err);
-    if (status == RAD_OK) status = run_once(plan, tellings, f->requests, which, f->tokens, r, err);
+    if (status == RAD_OK && which == ALIKE)
+        status = run_once(plan, tellings, f->requests, which, true, f->tokens, r, err);
+    if (status == RAD_OK)
+        status = run_once(plan, tellings, f->requests, which, false, before, r, err);
+    if (status == RAD_OK)
+        status = run_once(plan, tellings, f->requests, which, false, f->tokens, r, err);
     while (made)
         telling_fini(&tellings[--made]);
     return status;
-}
-
-static double rate_of(const drafts_run *r)
-{
-    return (double)r->tokens / ((double)(r->end_ns - r->from_ns) * 1e-9);
 }
 
 static rad_status run_case(bench_plan *plan, draft_case which, const drafts_form *f,
@@ -300,7 +334,7 @@ static rad_status run_case(bench_plan *plan, draft_case which, const drafts_form
             const uint64_t seed = ((uint64_t)which * MOST_RUNS + round) * MANY * 2;
             rad_status status = run_turn(plan, which, seed, f, on, &r, err);
             if (status != RAD_OK) return status;
-            rates[on][round] = rate_of(&r);
+            rates[on][round] = (double)r.tokens / r.seconds;
             digests[on] = r.digest;
             if (!on) continue;
             proposed += r.proposed;

@@ -8,8 +8,8 @@
 
 #include "text/detokenize.h"
 
-/* A file of C with so many functions; with edits, an identifier of each function is another one, and
- * in some a line is new or gone. RAD_E_NOMEM, as below. */
+/* A file of C with so many functions; with edits, an identifier of each function is another one,
+ * and in some a line is new or gone. RAD_E_NOMEM, as below. */
 rad_status bench_text_file(text_buf *out, uint64_t seed, uint32_t functions, bool edited);
 
 /* So many calls as one JSON value, and the schema that it follows. */

@@ -10,6 +10,15 @@
 
 #define RADISH_VERSION RAD_VERSION_STRING
 
+/* Drafts of serve and bench, where nobody says otherwise. */
+#define CLI_DRAFT_SOURCES "prediction,tree,ngram,recent"
+#define CLI_DRAFT_TOKENS  32
+#define CLI_RECENT_TOKENS 524288
+
+/* A default as --help says it. */
+#define NUMBER_(x) #x
+#define NUMBER(x)  NUMBER_(x)
+
 int cmd_serve(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_generate(int argc, char **argv);

@@ -16,14 +16,8 @@
 /* A server has somebody waiting for the next token: on a slow machine a whole chunk of somebody
  * else's prompt would take seconds. The engine's own default is no limit. */
 #define DEFAULT_MAX_ITL_MS   500
-#define DEFAULT_DRAFT_TOKENS 8
-#define DEFAULT_RECENT_TOKENS 524288
 #define DEFAULT_SELF_CHECK_S 60
 #define DEFAULT_DRAIN_S      30
-
-/* A default as --help says it. */
-#define NUMBER_(x) #x
-#define NUMBER(x)  NUMBER_(x)
 
 /* Names that no browser sends would silently allow nothing. CLI_GO_ON, or 2. */
 static int check_names(const server_params *s)
@@ -237,8 +231,8 @@ static int run_command(int argc, char **argv, config_file *config)
     memory_budget request_memory = {0};
     uint64_t max_request_memory = 0;
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
-                              .speculative_num_draft_tokens = DEFAULT_DRAFT_TOKENS,
-                              .speculative_ngram_capacity = DEFAULT_RECENT_TOKENS,
+                              .speculative_num_draft_tokens = CLI_DRAFT_TOKENS,
+                              .speculative_ngram_capacity = CLI_RECENT_TOKENS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
                               .max_pinned_tokens = ENGINE_PIN_QUARTER,
                               .max_sessions = ENGINE_USUAL_SESSIONS,
@@ -528,7 +522,7 @@ static int run_command(int argc, char **argv, config_file *config)
          .target = &engine_p.speculative_num_draft_tokens,
          .max = 64,
          .help = "At most so many tokens of a request are guessed at one time. Default " NUMBER(
-             DEFAULT_DRAFT_TOKENS) ";\n0 = nothing is guessed."},
+             CLI_DRAFT_TOKENS) ";\n0 = nothing is guessed."},
         {.kind = CLI_U32,
          .name = "speculative-ngram-capacity",
          .arg = "N",
@@ -538,7 +532,7 @@ static int run_command(int argc, char **argv, config_file *config)
              "Tokens of recent answers that are kept for guesses (--speculative-algorithm "
              "recent),\n"
              "a power of two or the next, 26 bytes each, the oldest going first. Default\n" NUMBER(
-                 DEFAULT_RECENT_TOKENS) "; 0 = none."},
+                 CLI_RECENT_TOKENS) "; 0 = none."},
         {.kind = CLI_FLAG,
          .name = "disable-tree-attention",
          .target = &engine_p.disable_tree_attention,
@@ -883,7 +877,8 @@ static int run_command(int argc, char **argv, config_file *config)
          .name = "admin-api-key",
          .arg = "KEY",
          .target = &keys.admin,
-         .help = "/flush_cache, /kv_events, /hicache/storage-backend and /inspect/... want this key."},
+         .help =
+             "/flush_cache, /kv_events, /hicache/storage-backend and /inspect/... want this key."},
         {.kind = CLI_FLAG,
          .name = "no-dashboard",
          .target = &server_p.no_dashboard,

@@ -166,7 +166,7 @@ def test_tree_attention_reads_what_the_arithmetic_says():
 
 
 def test_drafts_change_no_answer():
-    kinds = ["file", "foretold", "calls", "again", "talk", "own", "never"]
+    kinds = ["file", "foretold", "calls", "again", "alike", "talk", "own", "never"]
     small = ["--context-length", "480", "--max-total-tokens", "12000" if LONG else "2000"]
     out, _ = radish("bench", TINY, "--what", "drafts", "--json", "--pairs", "1", *small)
     rows = [json.loads(line) for line in out.splitlines()]
