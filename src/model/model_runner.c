@@ -15,6 +15,7 @@ typedef struct model_runner {
     runner base;
     rad_env env;
     compute_pool *pool;
+    bool others_threads; /* the pool is another's */
     model_weights weights;
     forward_buffers buffers;
     char *sample_scratch; /* sampler_scratch_bytes for each thread */
@@ -92,7 +93,7 @@ static void model_destroy(runner *self)
     rad_free(&env, r->sample_scratch, sample_bytes(r));
     forward_buffers_fini(&env, &r->buffers);
     model_weights_fini(&env, &r->weights);
-    compute_pool_destroy(r->pool);
+    if (!r->others_threads) compute_pool_destroy(r->pool);
     rad_free(&env, r, sizeof *r);
 }
 
@@ -167,7 +168,11 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
 {
     model_config config;
     rad_status status = model_config_read(file, p->context_length, &config, err);
-    if (status == RAD_OK) status = compute_pool_create(&r->env, p->num_threads, &r->pool, err);
+    r->others_threads = p->threads_of != NULL;
+    if (p->threads_of)
+        r->pool = ((const model_runner *)p->threads_of)->pool;
+    else if (status == RAD_OK)
+        status = compute_pool_create(&r->env, p->num_threads, &r->pool, err);
     if (status != RAD_OK) return status;
     const weights_loader loader = {r->pool, p->progress, p->progress_user, p->weights, p->gemm};
     status = model_weights_load(&r->env, file, &config, p->dtype, &loader, &r->weights, err);

@@ -23,6 +23,9 @@ typedef struct model_runner_params {
     uint32_t
         num_threads; /* that load, compute and sample, the caller's included; 0 = one per CPU */
     uint32_t reserved;
+    const runner
+        *threads_of; /* another model_runner, whose threads it computes with in place of its
+                      * own; called by the same thread, and destroyed later. NULL: none */
     /* Loading reports here when not NULL: done of total bytes. */
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;
