@@ -21,6 +21,9 @@ static struct {
 } tampered;
 
 static bool with_drafts;       /* and rules */
+static const gguf_file
+    *other_file; /* of a draft model for models with as many tokens; NULL: none */
+static uint32_t other_vocab;
 static uint64_t window_tokens; /* of the pool that layers with a window have; 0: they mask */
 
 /* Each snapshot stands a token before the place that it is hung in at. */
@@ -100,6 +103,7 @@ static uint32_t make_prompt(rad_token *ids)
 static struct {
     uint32_t runs;
     uint64_t cached, evicted, retracted, aborted, grouped, proposed, accepted;
+    uint64_t guessed, guessed_right; /* by draft models */
 } few;
 
 enum { MANY_HISTORIES = 300 };
@@ -126,15 +130,40 @@ static void check_few(void)
     memset(&few, 0, sizeof few);
 }
 
-static void run_scheduler(uint32_t page_size, uint32_t histories)
+/* A draft model that is the model of `file` once more, or NULL where that has recurrent layers. */
+static runner *draft_runner(const gguf_file *file)
+{
+    runner *small;
+    rad_error err = {0};
+    const rad_dtype kv_dtype = w.model->info.kv_dtype;
+    const model_runner_params params = {.dtype = kv_dtype == RAD_F32 ? RAD_F32 : RAD_BF16,
+                                        .kv_dtype = kv_dtype,
+                                        .set_kv_dtype = true,
+                                        .max_batch_tokens = DRAFT_MODEL_TOKENS,
+                                        .max_batch_logits = DRAFT_MODEL_LOGITS,
+                                        .context_length = CONTEXT,
+                                        .threads_of = w.model};
+    const rad_status status = model_runner_create(NULL, file, &params, &small, &err);
+    CHECKF(status == RAD_OK, "%s\n", err.text);
+    if (!small->info.state_layers) return small;
+    runner_destroy(small);
+    return NULL;
+}
+
+/* With a draft model that is another one, or the same one, of which no guess is wrong. */
+static void run_scheduler(uint32_t page_size, uint32_t histories, runner *small, bool same)
 {
     scheduler_params p = witness_params(page_size, 3 * CONTEXT);
     p.window_total_tokens = window_tokens;
+    p.draft_runner = small;
     witness_scheduler(&p);
     w.s->groups.member_cost = w.s->groups.token_cost = 0;
     run_histories(histories);
     scheduler_stats st;
     scheduler_get_stats(w.s, &st);
+    few.guessed += st.drafts.proposed[DRAFT_MODEL];
+    few.guessed_right += st.drafts.accepted[DRAFT_MODEL];
+    CHECK(!same || st.drafts.accepted[DRAFT_MODEL] == st.drafts.proposed[DRAFT_MODEL]);
     CHECK(st.kv_errors == 0 && st.window_total_tokens / page_size == window_tokens / page_size);
     if (histories >= 100 && histories < MANY_HISTORIES) note_few(&st);
     if (histories >= MANY_HISTORIES) {
@@ -156,8 +185,13 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
         w.before = tamper;
         w.after = put_back;
     }
-    run_scheduler(1, histories);
-    run_scheduler(16, histories);
+    runner *same = with_drafts ? draft_runner(file) : NULL;
+    runner *other = other_file && other_vocab == w.model->info.vocab_size ? draft_runner(other_file)
+                                                                          : NULL;
+    run_scheduler(1, histories, same, true);
+    run_scheduler(16, histories, other ? other : same, !other);
+    runner_destroy(same);
+    runner_destroy(other);
     if (f) {
         CHECK(w.faults > 0);
         CHECKF(w.wrong > 0, "%s: %llu faulty steps were not noticed\n", w.what,
@@ -253,14 +287,23 @@ TEST(drafts_give_the_bits_of_one_token_at_a_time)
     const tiny_model *models[] = {&p1_llama,        &p1_moe,          &p1_latent,
                                   &p1_recurrent[0], &p1_recurrent[1], &p1_recurrent[2],
                                   &p1_windowed[0]};
+    tiny_writer writer;
+    gguf_file *other = p1_open(&p1_qwen3, &writer);
+    other_file = other;
+    other_vocab = p1_qwen3.vocab;
     with_drafts = true;
     for (size_t i = 0; i < RAD_COUNT(models); i++) {
         window_tokens = models[i]->window ? 4 * models[i]->window + 80 : 0;
         run_tiny(models[i], FAULT_NONE, RAD_MIN(num_histories(), (uint32_t)test_scale(40, 1000)));
     }
-    print_message("  %llu of %llu drafts right\n", (unsigned long long)few.accepted,
-                  (unsigned long long)few.proposed);
+    print_message("  %llu of %llu drafts right, of draft models %llu of %llu\n",
+                  (unsigned long long)few.accepted, (unsigned long long)few.proposed,
+                  (unsigned long long)few.guessed_right, (unsigned long long)few.guessed);
     CHECK(few.accepted > 0 && few.proposed > few.accepted);
+    CHECK(few.guessed_right > 0 && few.guessed > few.guessed_right);
+    gguf_close(other);
+    tiny_model_fini(&writer);
+    other_file = NULL;
     memset(&few, 0, sizeof few);
     with_drafts = false;
     window_tokens = 0;

@@ -335,7 +335,6 @@ void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     drafter *d = &s->drafts;
     draft_seat seats[DRAFT_FULL];
     double pairs;
-    d->prepare_ns = 0;
     if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
     const uint32_t count = take_seats(s, seats, &pairs);
     const bool known = draft_prices_get(&d->prices, num_decodes, pairs, &d->price);

@@ -111,6 +111,11 @@ static const draft_source sources[DRAFT_KINDS] = {
                       .prior = {0.1f, 0.2f, 0.3f, 0.5f, 0.7f, 0.8f},
                       .propose = propose_recent,
                       .release = release_recent},
+    [DRAFT_MODEL] = {.name = "model",
+                     .prior = {0.6f},
+                     .prepare = draft_model_prepare,
+                     .propose = draft_model_propose,
+                     .release = draft_model_release},
 };
 
 const draft_source *draft_source_of(draft_kind kind)

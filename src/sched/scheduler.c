@@ -143,6 +143,7 @@ static step_work batch_work(const scheduler *s)
 bool scheduler_step(scheduler *s)
 {
     uint64_t start = s->env.now_ns(s->env.user);
+    s->drafts.prepare_ns = 0;
     uint64_t forward_ns = s->stats.forward_ns, model_ns = forward_ns + s->stats.sample_ns;
 
     rad_cache_poll(s->pools.tree_cache); /* finished transfers become visible */
@@ -165,10 +166,11 @@ bool scheduler_step(scheduler *s)
 
     uint64_t step_ns = s->env.now_ns(s->env.user) - start;
     model_ns = s->stats.forward_ns + s->stats.sample_ns - model_ns;
-    if (busy && !verified) s->stats.schedule_ns += step_ns - model_ns - output_ns;
+    const uint64_t prepare_ns = s->drafts.prepare_ns;
+    if (busy && !verified) s->stats.schedule_ns += step_ns - model_ns - output_ns - prepare_ns;
     if (busy || verified) s->check.quiet_ns = start + step_ns;
     if (s->stats.forward_ns != forward_ns) {
-        const double ns = (double)(step_ns - s->drafts.prepare_ns);
+        const double ns = (double)(step_ns - prepare_ns);
         step_cost_observe(&s->cost, &work, ns);
         if (!work.prompt_tokens) draft_prices_observe(&s->drafts.prices, &work, ns);
         verify_busy_step(s);
@@ -417,6 +419,10 @@ static rad_status create_pools(scheduler *s, rad_error *err)
         status = window_memory_init(&s->pools.window, &s->env, p->runner, num_window, page_size,
                                     &rows, err);
     if (status == RAD_OK) status = create_states(s, err);
+    if (status == RAD_OK)
+        status = draft_model_init(&s->draft_model, &s->env, p->draft_runner, p->runner,
+                                  s->max_total_pages, page_size, rows.num_rows, s->drafts.rows,
+                                  err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
@@ -498,6 +504,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
                           .sources = params->draft_sources | draft_bit(DRAFT_FORCED),
                           .given = params->draft_given};
     draft_prices_init(&s->drafts.prices);
+    if (params->draft_runner) s->drafts.sources |= draft_bit(DRAFT_MODEL);
     if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
     if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
@@ -581,6 +588,7 @@ void scheduler_destroy(scheduler *s)
     for (req *r = s->waiting.first; r; r = r->wait_next)
         verify_submit(&s->verify, r, false);
     ngram_pool_fini(&s->drafts.ngrams, &s->env);
+    draft_model_fini(&s->draft_model, &s->env);
     draft_recent_fini(&s->drafts.recent, &s->env);
     verify_release(s);
     verify_fini(&s->verify);

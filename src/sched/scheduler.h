@@ -70,6 +70,8 @@ typedef struct scheduler_params {
                                   * forced ones */
     uint32_t draft_recent_tokens; /* of answers that DRAFT_RECENT keeps, draft_recent_capacity of it;
                                    * 0: it is off */
+    runner *draft_runner; /* a small model of the same tokens (draft_model.h); not owned; NULL:
+                           * there is none. It is a source by itself */
     draft_guesser draft_given;   /* and this one; propose NULL: there is none */
     double verify_rate;          /* share of the requests that are computed again, see verify.h */
     uint64_t self_check_ns;      /* an idle scheduler checks itself so often; 0 = never */

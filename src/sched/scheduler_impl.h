@@ -15,6 +15,7 @@
  *         draft_ngram.c          guessed from the request's own text, by suffix_index.c
  *         draft_recent.c         and from recent answers
  *         draft_price.c          what rows of drafts take (least_squares.c)
+ *         draft_model.c          computed by a small model
  *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
@@ -26,6 +27,7 @@
 #define SCHED_SCHEDULER_IMPL_H
 
 #include "sched/batch_groups.h"
+#include "sched/draft_model.h"
 #include "sched/drafter.h"
 #include "sched/rule_masks.h"
 #include "sched/scheduler.h"
@@ -63,6 +65,7 @@ struct scheduler {
     char *sample_scratch;   /* NULL: the runner samples */
     rule_masks masks;       /* a row for each of logits */
     drafter drafts;
+    draft_model draft_model; /* DRAFT_MODEL's */
 
     double new_token_ratio;
 
