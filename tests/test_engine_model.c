@@ -238,7 +238,13 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
                                            : "{\"prefetch_threshold\": 32, \"timeout_ms\": 20000, "
                                              "\"connect_timeout_ms\": 20000}"};
         gear_retract_every(9);
+        if (below(rng,
+                  2)) { /* the model itself: K/V of its own, which no tier has, are never wrong */
+            params.speculative_draft_model_path = path;
+            params.speculative_num_draft_tokens = 1 + below(rng, 6);
+        }
         engine *e = load(path, params);
+        e->scheduler->drafts.at_any_price = true;
         engine_stats st;
         if (life && stored) first = run_longest(e, jobs, jobs_now);
         for (int i = 0; i < jobs_now + AT_A_TIME; i++) {
@@ -254,6 +260,9 @@ static void run_tiers(const char *path, rad_dtype dtype, uint32_t page_size, tie
             wait_for_tiers(e, &st);
         }
         CHECK(st.sched.tiers.bad_pages == 0 && st.sched.lost_loads == 0);
+        const draft_stats *drafts = &st.sched.drafts;
+        CHECK(drafts->accepted[DRAFT_MODEL] == drafts->proposed[DRAFT_MODEL]);
+        CHECK(!params.speculative_draft_model_path == !drafts->proposed[DRAFT_MODEL]);
         loaded += st.sched.loaded_tokens;
         fetched += st.sched.fetched_tokens;
         erig_stop(e);

@@ -138,6 +138,9 @@ static void print_memory(const engine_memory *m)
            "  the program itself %.1f MB\n",
            (double)m->kv_bytes / 1e6, m->kv_cache_dtype, (double)m->batch_bytes / 1e6,
            (double)m->text_bytes / 1e6, (double)m->program_bytes / 1e6);
+    if (m->draft_token_bytes)
+        printf("draft model: weights %.1f MB, and %" PRIu64 " bytes a token\n",
+               (double)m->draft_weights_bytes / 1e6, m->draft_token_bytes);
     printf("cache: ");
     if (m->full_layers)
         printf("full: %u layers, %" PRIu64 " bytes a token", m->full_layers, m->full_token_bytes);
@@ -324,6 +327,11 @@ static json_t *json_cache(const engine_memory *m)
                             json_pack("{s:i, s:I, s:I}", "layers", (int)m->state_layers, "bytes",
                                       (json_int_t)m->state_bytes, "interval",
                                       (json_int_t)m->state_interval));
+    if (m->draft_token_bytes)
+        json_object_set_new(cache, "draft",
+                            json_pack("{s:I, s:I}", "weights_bytes",
+                                      (json_int_t)m->draft_weights_bytes, "bytes_per_token",
+                                      (json_int_t)m->draft_token_bytes));
     return cache;
 }
 
@@ -462,6 +470,11 @@ int cmd_info(int argc, char **argv)
          .arg = "TYPE",
          .target = &params.kv_cache_dtype,
          .help = "And for a KV cache of this one."},
+        {.kind = CLI_TEXT,
+         .name = "speculative-draft-model-path",
+         .arg = "FILE",
+         .target = &params.speculative_draft_model_path,
+         .help = "And with this draft model beside it, as serve has it."},
         {.kind = CLI_U32,
          .name = "max-mamba-cache-size",
          .arg = "N",

@@ -71,6 +71,10 @@ static void print_banner(engine *e, const server *s, const server_params *where,
                (unsigned long long)i->window_total_tokens,
                (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / (1 << 20),
                i->sliding_window);
+    if (i->draft_model_path[0])
+        printf("  draft model %s (%.1f MiB, and %.1f MiB of KV)\n", i->draft_model_path,
+               (double)i->draft_weights_bytes / (1 << 20),
+               (double)i->max_total_tokens * (double)i->draft_bytes_per_token / (1 << 20));
     if (i->max_states)
         printf("  states        %llu of the %u recurrent layers (%.1f MiB), a snapshot every %u "
                "tokens\n",
@@ -516,6 +520,13 @@ static int run_command(int argc, char **argv, config_file *config)
              "earlier in the request's own text; recent: and in recent answers of its namespace;\n"
              "prediction: what a request's 'prediction' foretells; or several of these with\n"
              "commas between them. Nothing is guessed where it was measured not to pay."},
+        {.kind = CLI_TEXT,
+         .name = "speculative-draft-model-path",
+         .arg = "FILE",
+         .target = &engine_p.speculative_draft_model_path,
+         .help =
+             "A small model with the same vocabulary, which guesses, too: it computes beside the\n"
+             "other one, and keeps K/V of its own for each token of the KV cache."},
         {.kind = CLI_U32,
          .name = "speculative-num-draft-tokens",
          .arg = "N",

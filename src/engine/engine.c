@@ -11,6 +11,7 @@
 #include "engine/engine_device.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
+#include "sched/draft_model.h"
 #include "sched/draft_recent.h"
 #include "sched/state_memory.h"
 
@@ -30,7 +31,7 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
 {
     schedule_policy policy = SCHEDULE_LPM;
     rad_status status = RAD_OK;
-    uint32_t sources;
+    uint32_t sources = 0;
     if (p->schedule_policy) status = schedule_policy_parse(p->schedule_policy, &policy, err);
     if (status != RAD_OK) return status;
     if (!(p->verify_rate >= 0 && p->verify_rate <= 1))
@@ -44,6 +45,12 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->speculative_algorithm)
         status = draft_sources_parse(p->speculative_algorithm, &sources, err);
     if (status != RAD_OK) return status;
+    if (status == RAD_OK && sources & draft_bit(DRAFT_MODEL) && !p->speculative_draft_model_path)
+        return rad_fail(err, RAD_E_INVAL,
+                        "speculative_algorithm 'model' needs speculative_draft_model_path");
+    if (p->speculative_draft_model_path && !p->speculative_num_draft_tokens)
+        return rad_fail(err, RAD_E_INVAL,
+                        "a draft model, and speculative_num_draft_tokens is 0: nothing is guessed");
     if (p->speculative_num_draft_tokens > DRAFT_MOST)
         return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
                         DRAFT_MOST, p->speculative_num_draft_tokens);
@@ -172,6 +179,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .random_seed = p->random_seed,
         .max_itl_ns = (uint64_t)p->max_itl_ms * 1000000,
         .max_draft_tokens = p->speculative_num_draft_tokens,
+        .draft_runner = e->draft_runner,
         .draft_sources = sources,
         .draft_recent_tokens = p->speculative_ngram_capacity,
         .verify_rate = p->verify_rate,
@@ -245,7 +253,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     e->model_path = printable_copy(&e->env, parts->model_path ? parts->model_path : "");
     e->architecture = engine_strdup(&e->env, parts->architecture ? parts->architecture : "");
     e->backend_name = engine_strdup(&e->env, parts->attn_backend ? parts->attn_backend : "");
-    if (!e->model_name || !e->model_path || !e->architecture || !e->backend_name)
+    const char *draft = e->draft_runner ? e->params.speculative_draft_model_path : NULL;
+    e->draft_model_path = printable_copy(&e->env, draft ? draft : "");
+    if (!e->draft_model_path || !e->model_name || !e->model_path || !e->architecture ||
+        !e->backend_name)
         return rad_fail(err, RAD_E_NOMEM, "engine: no memory for its names");
 
     const cuda_gpu_info *gpu = parts->gpu;
@@ -293,6 +304,10 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .window_total_tokens = pool.window_total_tokens,
         .window_kv_bytes_per_token = apart ? runner_token_bytes(model, RUNNER_WINDOW_LAYERS) : 0,
         .sliding_window = model->sliding_window,
+        .draft_model_path = e->draft_model_path,
+        .draft_weights_bytes = parts->draft_weights_bytes,
+        .draft_bytes_per_token = e->draft_runner ? draft_model_token_bytes(&e->draft_runner->info)
+                                                 : 0,
         .max_states = pool.states_total,
         .state_bytes = model->state_bytes,
         .state_layers = model->state_layers,
@@ -367,6 +382,14 @@ static void log_info(const engine *e)
                 (double)i->max_states * (double)i->state_bytes / 1e6, (double)i->state_bytes / 1e6,
                 i->state_layers, i->state_interval,
                 i->knows_turns ? ", and where messages begin" : "");
+    if (i->draft_model_path[0])
+        rad_log(
+            &e->env, RAD_LOG_INFO,
+            "engine: draft model %s: %.1f MB of weights, and %llu bytes for each token of the KV "
+            "pool (%.1f MB)",
+            i->draft_model_path, (double)i->draft_weights_bytes / 1e6,
+            (unsigned long long)i->draft_bytes_per_token,
+            (double)i->max_total_tokens * (double)i->draft_bytes_per_token / 1e6);
     rad_log(&e->env, RAD_LOG_INFO,
             "engine: max_running_requests=%u, max_queued_requests=%u, chunked_prefill_size=%u, "
             "context_length=%u, radix cache %s, %u threads",
@@ -448,6 +471,7 @@ void engine_parts_destroy(const engine_parts *parts)
 {
     chat_template_destroy(parts->chat);
     tokenizer_destroy(parts->tok);
+    runner_destroy(parts->draft_runner); /* it has the other's threads */
     runner_destroy(parts->runner);
     gguf_source_destroy(parts->source);
 }
@@ -465,6 +489,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->env = full;
     e->params = *params;
     e->runner = parts->runner;
+    e->draft_runner = parts->draft_runner;
     e->tok = parts->tok;
     e->chat = parts->chat;
     e->tiers.source = parts->source;
@@ -496,6 +521,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
     e->params.schedule_policy = e->params.pooling = e->params.device = NULL;
+    e->params.speculative_draft_model_path = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = e->params.kv_events_config = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;
@@ -542,7 +568,9 @@ void engine_destroy(engine *e)
     rad_free(&e->env, e->jobs, e->max_jobs * sizeof *e->jobs);
     rad_free(&e->env, e->free_places, e->max_jobs * sizeof *e->free_places);
     rad_free(&e->env, e->end_ids, e->num_end_ids * sizeof *e->end_ids);
-    engine_parts_destroy(&(engine_parts){.runner = e->runner, .tok = e->tok, .chat = e->chat});
+    engine_parts_destroy(&(engine_parts){
+        .runner = e->runner, .draft_runner = e->draft_runner, .tok = e->tok, .chat = e->chat});
+    engine_strfree(&e->env, e->draft_model_path);
     engine_strfree(&e->env, e->model_name);
     engine_strfree(&e->env, e->model_path);
     engine_strfree(&e->env, e->architecture);

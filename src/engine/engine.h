@@ -125,6 +125,9 @@ typedef struct engine_params {
                                             * commas between them, "tree,ngram"; "none", NULL: nobody */
     uint32_t speculative_ngram_capacity;   /* tokens of recent answers that "recent" guesses from */
     uint32_t speculative_num_draft_tokens; /* of a request at one time; 0: nothing is guessed */
+    const char *speculative_draft_model_path; /* a small model's file with the same vocabulary: it
+                                               * guesses, too (sched/draft_model.h); NULL: none */
+    uint64_t draft_token_bytes;               /* the engine's own: of a token of the pool, for it */
 
     uint64_t kv_populate_ahead; /* bytes of the KV pool, beyond what was used at some time, whose
                                  * memory a thread makes ready while nothing runs; 0 = it comes
@@ -165,6 +168,9 @@ typedef struct engine_memory {
     } types[ENGINE_MOST_WEIGHT_TYPES]; /* of its matrices; the rest are embeddings and vectors */
     uint32_t num_types;
     uint32_t memory_reserved;
+    uint64_t draft_weights_bytes; /* of the draft model; 0: there is none; and */
+    uint64_t draft_token_bytes;   /* for each token of the pool */
+    /* Of the model: */
     uint64_t batch_bytes;   /* buffers of a step of that context's prompt */
     uint64_t kv_bytes;      /* of a whole context, in both kinds of layers, and its states */
     uint64_t text_bytes;    /* tokenizer and chat template */
@@ -212,6 +218,9 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t kv_bytes_per_token;        /* but for layers that have window memory: */
     uint64_t window_total_tokens;       /* of it; 0: there is none */
     uint64_t window_kv_bytes_per_token; /* and what one takes there */
+    const char *draft_model_path;       /* "": there is none */
+    uint64_t draft_weights_bytes;       /* of it, */
+    uint64_t draft_bytes_per_token;     /* and what it takes beside each token of the KV pool */
     uint32_t sliding_window;            /* of the model, 0: none */
     uint32_t state_layers;              /* recurrent ones; 0: none, and so */
     uint64_t max_states;                /* that their pool has, */

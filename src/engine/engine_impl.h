@@ -103,11 +103,12 @@ struct engine {
     rad_env env;
     engine_params params;
     engine_info info;
-    char *model_name, *model_path, *architecture, *backend_name;
+    char *model_name, *model_path, *architecture, *backend_name, *draft_model_path;
     char guarantee[320];
     char device[16], device_name[96], computes_on[128], why_no_gpu[400];
 
-    runner *runner; /* owned, as the next four */
+    runner *runner;       /* owned, as the next five */
+    runner *draft_runner; /* of the draft model; NULL: there is none */
     tokenizer *tok;
     chat_template *chat;
     rad_token *end_ids; /* all that end a generation */
@@ -147,6 +148,8 @@ struct engine {
  * from the call on, also when it fails. */
 typedef struct engine_parts {
     runner *runner;
+    runner *draft_runner; /* see scheduler_params; NULL: none */
+    uint64_t draft_weights_bytes;
     tokenizer *tok;
     chat_template *chat;    /* NULL: messages are refused with chat_error */
     const char *chat_error; /* copied, as all strings */

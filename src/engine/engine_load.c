@@ -111,6 +111,9 @@ static rad_status load(const rad_env *env, const gguf_file *file, const engine_p
                 unknown);
 
     status = create_runner(env, file, p, plan, parts, err);
+    if (status == RAD_OK)
+        status = draft_load(env, p, &plan->draft, parts->runner, &parts->draft_runner, err);
+    parts->draft_weights_bytes = plan->draft.sizes.weights_bytes;
     parts->max_rows = plan->rows;
     return status;
 }

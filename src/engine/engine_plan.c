@@ -50,8 +50,8 @@ static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *p
     plan->need.least_type = "q8_0";
 }
 
-static rad_status begin_plan(const gguf_file *file, const engine_params *p, bool on_gpu,
-                             uint64_t available, load_plan *plan, rad_error *err)
+static rad_status begin_plan(const rad_env *env, const gguf_file *file, const engine_params *p,
+                             bool on_gpu, uint64_t available, load_plan *plan, rad_error *err)
 {
     model_config config;
     *plan = (load_plan){.on_gpu = on_gpu, .available = available};
@@ -73,7 +73,9 @@ static rad_status begin_plan(const gguf_file *file, const engine_params *p, bool
                               .context_length = p->context_length,
                               .attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL),
                               .num_threads = p->num_threads};
-    return RAD_OK;
+    if (on_gpu && p->speculative_draft_model_path)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "a draft model computes on the CPU alone so far");
+    return draft_plan_load(env, file, p, &plan->model, &plan->draft, err);
 }
 
 /* What a runner with so large a batch takes of the memory of where it computes. */
@@ -95,17 +97,19 @@ static rad_status end_plan(const rad_env *env, const gguf_file *file, const engi
     rad_status status = measure(env, file, plan, plan->model.max_batch_tokens,
                                 plan->model.max_batch_logits, &plan->sizes, err);
     if (status != RAD_OK) return status;
-    plan->need =
-        (memory_need){.weights = plan->sizes.weights_bytes, .buffers = plan->sizes.buffers_bytes};
+    const model_sizes *draft = &plan->draft.sizes;
+    plan->need = (memory_need){.weights = plan->sizes.weights_bytes + draft->weights_bytes,
+                               .buffers = plan->sizes.buffers_bytes + draft->buffers_bytes};
     if (!plan->on_gpu) find_smaller(env, file, plan);
-    return fit_memory(env, p, &plan->info, &plan->need, plan->available, &plan->fraction, err);
+    const engine_params there = params_where(p, plan);
+    return fit_memory(env, &there, &plan->info, &plan->need, plan->available, &plan->fraction, err);
 }
 
 rad_status plan_load_on_cpu(const rad_env *env, const gguf_file *file, const engine_params *p,
                             uint64_t available, const char *why_no_gpu, load_plan *plan,
                             rad_error *err)
 {
-    rad_status status = begin_plan(file, p, false, available, plan, err);
+    rad_status status = begin_plan(env, file, p, false, available, plan, err);
     snprintf(plan->why_no_gpu, sizeof plan->why_no_gpu, "%.399s", why_no_gpu);
     return status == RAD_OK ? end_plan(env, file, p, plan, err) : status;
 }
@@ -119,7 +123,7 @@ static rad_status plan_load_on_gpu(const rad_env *env, const gguf_file *file,
     engine_params there = *p;
     there.on_gpu = true;
     rad_status status = cuda_gpu_look(NULL, ordinal, &gpu, err);
-    if (status == RAD_OK) status = begin_plan(file, &there, true, gpu.free_bytes, plan, err);
+    if (status == RAD_OK) status = begin_plan(env, file, &there, true, gpu.free_bytes, plan, err);
     if (status != RAD_OK) return status;
     const engine_gpu_wish wish = {.ordinal = ordinal,
                                   .dtype_by_device = p->dtype_by_device,
@@ -152,6 +156,7 @@ engine_params params_where(const engine_params *params, const load_plan *plan)
 {
     engine_params p = *params;
     p.on_gpu = plan->on_gpu;
+    p.draft_token_bytes = plan->draft.token_bytes;
     if (p.on_gpu) p.kv_populate_ahead = 0; /* it is there */
     return p;
 }
@@ -249,12 +254,19 @@ static void tell_cache(const engine_params *p, const load_plan *plan, engine_mem
     m->kv_bytes += m->context_states * m->state_bytes;
 }
 
+/* A draft model that has seen one context. */
+static uint64_t tell_draft_bytes(const load_plan *plan, const engine_memory *m)
+{
+    return m->draft_weights_bytes + plan->draft.sizes.buffers_bytes +
+           plan->context * m->draft_token_bytes;
+}
+
 /* What a server would make of the machine as it is. */
 static void tell_server(const engine_params *p, const load_plan *plan, engine_memory *m)
 {
     const runner_info *model = &plan->info;
     const uint64_t taken = plan->on_gpu ? m->weights_bytes + plan->sizes.buffers_bytes
-                                        : m->weights_bytes + m->text_bytes;
+                                        : m->weights_bytes + m->draft_weights_bytes + m->text_bytes;
     const kv_sizes sizes = kv_sizes_foretold(p, model, taken, m->available_bytes, plan->fraction);
     const bool apart = sizes.window_tokens > 0;
     m->mem_fraction_static = plan->fraction;
@@ -277,7 +289,7 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     const uint64_t kv = RAD_MIN(kv_alone + p->kv_populate_ahead, pool) +
                         RAD_MIN(m->context_states, sizes.states) * m->state_bytes;
     m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +
-                        m->index_bytes + kv;
+                        m->index_bytes + kv + tell_draft_bytes(plan, m);
 }
 
 /* Where it would be, and what there is. */
@@ -308,6 +320,8 @@ rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engi
     m->context_length = plan.context;
     tell_device(&plan, m);
     tell_weights(&plan, m);
+    m->draft_weights_bytes = plan.draft.sizes.weights_bytes;
+    m->draft_token_bytes = plan.draft.token_bytes;
     tell_cache(p, &plan, m);
     status = measure_text(&full, file, p, &m->text_bytes, err);
     if (status == RAD_OK) status = measure_batch(&full, file, p, &plan, &m->batch_bytes, err);
@@ -317,6 +331,7 @@ rad_status engine_foretell(const rad_env *env, const gguf_file *file, const engi
     else
         snprintf(m->why, sizeof m->why, "%.399s", why.text);
     m->total_bytes = m->weights_bytes + m->batch_bytes + m->kv_bytes + m->text_bytes +
-                     m->program_bytes + plan.context * (uint64_t)POOL_TOKEN_BYTES;
+                     m->program_bytes + plan.context * (uint64_t)POOL_TOKEN_BYTES +
+                     tell_draft_bytes(&plan, m);
     return RAD_OK;
 }

@@ -3,6 +3,7 @@
 #define ENGINE_ENGINE_PLAN_H
 
 #include "engine/engine_device.h"
+#include "engine/engine_draft.h"
 #include "engine/engine_impl.h"
 
 typedef struct load_plan {
@@ -12,6 +13,7 @@ typedef struct load_plan {
     model_runner_params model; /* without progress */
     model_sizes sizes;
     memory_need need;
+    draft_plan draft;
     double fraction;    /* mem_fraction_static in force */
     uint64_t available; /* where it computes, before it is loaded; 0: unknown */
 

@@ -143,6 +143,7 @@ static token_cost cost_of_token(const engine_params *p, const runner_info *model
     /* Of a pool on a GPU the index is not there but on the host. */
     token_cost cost = {.full = p->on_gpu ? 0 : INDEX_BYTES + NODE_BYTES / page_size};
     cost.full += runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS);
+    cost.full += p->draft_token_bytes;
     if (model->state_bytes) add_states(p, model, &cost, context);
     if (!apart) return cost;
     uint32_t chunk = prefill_chunk(p);

@@ -185,6 +185,11 @@ static void answer_server_info(call *c)
         json_object_set_new(json, "mamba_state_bytes", json_integer((json_int_t)i->state_bytes));
         json_object_set_new(json, "mamba_track_interval", json_integer(i->state_interval));
     }
+    if (json && i->draft_model_path[0]) {
+        json_object_set_new(json, "speculative_draft_model_path", json_string(i->draft_model_path));
+        json_object_set_new(json, "draft_kv_bytes_per_token",
+                            json_integer((json_int_t)i->draft_bytes_per_token));
+    }
     if (json) json_object_set_new(json, "max_sessions", json_integer(i->max_sessions));
     if (json)
         json_object_set_new(json, "enable_streaming_session", json_boolean(i->streaming_sessions));

@@ -156,6 +156,39 @@ def test_parts_of_the_cache_are_told_apart():
         check("; window: " in words and "of the last 40" in words, words[:1500])
 
 
+def test_a_draft_model_is_told_and_another_vocabulary_is_not_one():
+    with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
+        def refused(spec):
+            path = pathlib.Path(tmp) / "draft.gguf"
+            tiny_gguf.write(path, spec)
+            return radish("info", model, "--speculative-draft-model-path", path, want=1)[1]
+        model, small, none = (pathlib.Path(tmp) / name for name in ("m.gguf", "s.gguf", "none"))
+        tiny_gguf.write(model, dict(arch="qwen3", vocab=300))
+        tiny_gguf.write(small, dict(arch="llama", vocab=292, layers=1, type="bf16"))
+        alone = info(model, "--dtype", "bf16")["memory"]
+        both = info(model, "--dtype", "bf16", "--speculative-draft-model-path", small)["memory"]
+        draft = both["cache"].pop("draft")
+        check(draft["bytes_per_token"] == 2 * 2 * 24 * 2 + 8 and draft["weights_bytes"], draft)
+        check(both["cache"] == alone["cache"], both, alone)
+        check(both["total_bytes"] > alone["total_bytes"] + draft["weights_bytes"], both, alone)
+        words = radish("info", model, "--speculative-draft-model-path", small)[0]
+        check("draft model: weights 0." in words, words[:1500])
+        _, why = radish("info", model, "--speculative-draft-model-path", none, want=1)
+        check(str(none) in why, why)
+        why = refused(dict(arch="llama", vocab=300, vocabulary=[
+            ("tokenizer.ggml.model", tiny_gguf.STR, "gpt2"),
+            ("tokenizer.ggml.pre", tiny_gguf.STR, "gpt-2"),
+            ("tokenizer.ggml.tokens", tiny_gguf.ARR, (tiny_gguf.STR, [f"t{i}" for i in range(300)])),
+            ("tokenizer.ggml.merges", tiny_gguf.ARR, (tiny_gguf.STR, []))]))
+        check("another vocabulary: token 0 is 't0', and '" in why, why)
+        why = refused(dict(arch="llama", vocab=300 + 129))
+        check("another vocabulary: it has 429 tokens, the model 300" in why, why)
+        why = refused(dict(tiny_gguf.SPECS["lfm2"], vocab=300))
+        check("of its layers are recurrent" in why, why)
+        why = refused(dict(arch="qwen3", vocab=300, keys={"pooling_type": 3}))
+        check("for embeddings" in why, why)
+
+
 def test_what_cannot_be_served_is_told_with_key_and_value():
     with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
         path = pathlib.Path(tmp) / "m.gguf"
