@@ -20,7 +20,7 @@ HOOK = re.compile(r"\btest_\w+|\b[a-z]\w*_test_\w+")
 
 def main():
     root, build = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    gear = symbols(build / "tests/libradish_gear.a", "-g", "--defined-only")
+    gear = set().union(*(symbols(path, "-g", "--defined-only") for path in build.glob("tests/libradish_gear*.a")))
     wrong = []
     for name in PRODUCT:
         have = symbols(build / name, "--defined-only")

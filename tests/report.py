@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """report.py BUILD - what a run of tools/run-tests.sh came to, from what it left in BUILD:
 
-    parts.txt          a line per part: seconds, preset, "build" or "test", "ok" or "failed"
+    parts.txt          a line per part: seconds, preset, "build" or "test", "ok" or "failed"; parts that
+                       run beside each other are followed by a line for the preset "all"
     PRESET/junit.xml   CTest's report of each preset that was tested
     skips.txt          a line per skip inside a test: program, test, why
 
@@ -55,8 +56,10 @@ def main(build):
 
     for line, times in sorted(collections.Counter(inside).items()) + [(name, 1) for name in whole]:
         print("skipped:", line + (f" (in {times} builds)" if times > 1 else ""))
-    told = ", ".join(f"{preset} {what} {seconds / 60:.1f}" for seconds, preset, what, _ in parts)
-    print(f"minutes: {told}; together {sum(part[0] for part in parts) / 60:.1f}")
+    told = ", ".join(f"{preset} {what} {seconds / 60:.1f}" for seconds, preset, what, _ in parts
+                     if preset != "all")
+    whole = [seconds for seconds, preset, *_ in parts if preset == "all"] or [part[0] for part in parts]
+    print(f"minutes: {told}; together {sum(whole) / 60:.1f}")
     longest = sorted(cases, reverse=True)[:MOST_LONGEST]
     print("longest tests, seconds: " + ", ".join(f"{name} ({preset}) {seconds:.0f}"
                                                  for seconds, preset, name, _ in longest))

@@ -86,6 +86,9 @@ def test_the_last_line_counts_all_of_it():
         lines = report(tmp, good)
         check(lines[-1] == "2 passed, 0 failed", lines)
         check(lines[0] == "minutes: release build 1.0, release test 1.5; together 2.5", lines)
+        beside = "60 release build ok\n90 release test ok\n80 asan build ok\n162 all tests ok\n"
+        check(report(tmp, good, parts=beside)[0] ==
+              "minutes: release build 1.0, release test 1.5, asan build 1.3; together 2.7")
         check(lines[1] == "longest tests, seconds: test_b (release) 70, test_a (release) 5", lines)
         lines = report(tmp, [*good, ("e2e_test_y", 0, "notrun", skipped), ("e2e_test_z", 0, "notrun", skipped)],
                        "test_y (all of it): no such program\n" +
