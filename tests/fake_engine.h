@@ -17,6 +17,7 @@
 #include "engine/engine_inspect.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,7 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
 static const double fake_hidden[] = {3, 4, 0, 12}; /* of every text */
 static uint32_t fake_cached = FAKE_CACHED;         /* of every request, as the next */
 static draft_counts fake_drafts;                   /* likewise */
+static atomic_bool fake_late_waits;                /* the ERROR of "late" does, after its tokens */
 static req_why fake_why;                           /* of every request; set while none is there */
 
 /* One event of `r`, without the lock; true when it was the last. */
@@ -122,12 +124,12 @@ static bool fake_step(struct fake_request *r, bool aborted)
                       .accepted_prediction_tokens = r->predicted < 3 ? r->predicted : 3,
                       .e2e_latency_s = 0.5};
     bool slow = strcmp(r->script, "slow") == 0;
+    bool late = strcmp(r->script, "late") == 0 && r->made == 2;
     if (aborted) {
         e.finish = ENGINE_FINISH_ABORT;
-    } else if (strcmp(r->script, "silent") == 0) {
+    } else if (strcmp(r->script, "silent") == 0 || (late && atomic_load(&fake_late_waits))) {
         return false;
-    } else if (strcmp(r->script, "error") == 0 ||
-               (strcmp(r->script, "late") == 0 && r->made == 2)) {
+    } else if (strcmp(r->script, "error") == 0 || late) {
         e.finish = ENGINE_FINISH_ERROR;
         e.status = RAD_E_LIMIT;
         e.message = "the prompt is too long, says the fake";

@@ -234,6 +234,19 @@ static inline char *ask_raw(const struct fixture *f, const char *method, const c
     return read_reply(fd, status);
 }
 
+/* The stream of the prompt "late", whose error comes when its first bytes are there. */
+static inline char *ask_late(const struct fixture *f, int *status)
+{
+    const char *body = "{\"prompt\":\"late\",\"stream\":true}";
+    char first;
+    atomic_store(&fake_late_waits, true);
+    int fd = dial(f);
+    send_request(fd, "POST", "/v1/completions", body, strlen(body));
+    CHECK(recv(fd, &first, 1, MSG_PEEK) == 1);
+    atomic_store(&fake_late_waits, false);
+    return read_reply(fd, status);
+}
+
 static inline json_t *ask(const struct fixture *f, const char *method, const char *path,
                           const char *body, int want_status)
 {

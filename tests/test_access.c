@@ -84,8 +84,7 @@ TEST(every_status_leaves_one_line_and_failures_count)
     free(ask_raw(&f, "POST", "/v1/chat/completions",
                  "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"model\":\"x\"}",
                  &status));
-    free(ask_raw(&f, "POST", "/v1/completions", "{\"prompt\":\"late\",\"stream\":true}",
-                 &status)); /* 200, then an error */
+    free(ask_late(&f, &status)); /* 200, then an error */
     CHECK(strstr(exchange(&f, "GET / HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n"), " 400 "));
     char *large = malloc(60000);
     if (!large) abort();
