@@ -88,15 +88,15 @@ TEST(what_is_foretold_is_what_is_allocated)
         weights_policy policy;
     } cases[] = {
         {RAD_F32, WEIGHTS_AS_FILE}, {RAD_BF16, WEIGHTS_AS_FILE}, {RAD_F32, WEIGHTS_AS_Q8_0}};
-    const char *made = getenv("RADISH_TESTMADE");
     static const char *const names[] = {"tiny-llama-q8_0", "tiny-llama-f16", "tiny-qwen3-bf16",
                                         "story"};
     for (size_t m = 0; m < 1 + RAD_COUNT(names); m++)
         for (size_t i = 0; i < RAD_COUNT(cases); i++) {
             char path[512] = MODEL, weights[40], buffers[40];
-            if (m)
-                snprintf(path, sizeof path, "%s/%s.gguf", made ? made : RADISH_TESTMADE_DEFAULT,
-                         names[m - 1]);
+            if (m) {
+                snprintf(weights, sizeof weights, "%s.gguf", names[m - 1]);
+                snprintf(path, sizeof path, "%s", test_made(weights));
+            }
             engine_params p = {.model_path = path,
                                .dtype = cases[i].dtype,
                                .weights = cases[i].policy,

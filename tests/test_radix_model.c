@@ -426,9 +426,9 @@ static void step_match_batch(world *w)
 {
     enum { MOST_KEYS = 4 };
     rad_token tokens[MOST_KEYS][MOST_TOKENS];
-    rad_slot got[MOST_KEYS][MOST_TOKENS], *slots[MOST_KEYS];
+    rad_slot got[MOST_KEYS][MOST_TOKENS], *slots[MOST_KEYS] = {0};
     rad_match matches[MOST_KEYS];
-    rad_key keys[MOST_KEYS];
+    rad_key keys[MOST_KEYS] = {0};
     uint32_t spaces[MOST_KEYS], count = 1 + draw(w, MOST_KEYS);
     for (uint32_t i = 0; i < count; i++) {
         draw_key(w);

@@ -17,7 +17,7 @@ import sys
 ROOMS = ("base", "device", "mem", "cache", "hicache")  # libradish
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wpointer-arith", "-Wvla",
             "-Wno-missing-field-initializers", "-Werror"]
-FLAGS = ["-std=gnu17", "-O1", "-fno-math-errno", "-ffp-contract=off", *WARNINGS]
+FLAGS = ["-std=gnu17", "-O1", "-fno-math-errno", "-ffp-contract=off", *WARNINGS, "-Wno-psabi"]
 HEADERS = ("xxhash.h", "liburing.h", "liburing", "hiredis", "jansson.h", "jansson_config.h", "pcre2.h", "utf8proc.h",
            "zlib.h", "zconf.h", "zmq.h", "event2", "linux", "asm", "asm-generic")  # that do not ask which libc it is
 OWN = re.compile(r'^\s*#\s*include\s+"(\w+)/', re.M)
