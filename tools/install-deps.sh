@@ -13,7 +13,7 @@ fi
 build="gcc libc6-dev cmake ninja-build pkg-config libevent-dev libjansson-dev libpcre2-dev
        libutf8proc-dev libxxhash-dev libssl-dev zlib1g-dev liburing-dev libhiredis-dev
        libcmocka-dev python3"
-extra="libzmq3-dev" # without it the build works, and says what it cannot do
+extra="libzmq3-dev libedit-dev" # without them the build works, and says what it cannot do
 case "${1:-build}" in
 build) packages="$build $extra" ;;
 test)  packages="$build $extra g++ clang-14 openssl python3-numpy redis-server python3-jinja2 python3-jsonschema python3-zmq python3-msgpack nginx-light haproxy" ;;

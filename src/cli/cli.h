@@ -26,8 +26,11 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
+int cmd_inspect_store(int argc, char **argv);
+int cmd_inspect_cache(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 
 /* "radish: words" on stderr; returns the exit code 1 (or 2: a mistake in the usage). */
@@ -36,8 +39,8 @@ int cli_usage(const char *command, const char *fmt, ...) RAD_PRINTF(2, 3);
 
 /* The model and machine options that every command has. */
 typedef struct model_options {
-    const char *model; /* also the positional word */
-    const char *dtype; /* NULL = auto */
+    const char *model;  /* also the positional word */
+    const char *dtype;  /* NULL = auto */
     const char *device; /* NULL = auto, of commands that compute */
     const char *log_level;
     uint32_t threads;
@@ -45,7 +48,7 @@ typedef struct model_options {
     weights_policy parsed_weights;
     rad_log_level parsed_log_level;
     bool dtype_auto; /* nobody asked for one */
-    bool log_times; /* each line begins with the time */
+    bool log_times;  /* each line begins with the time */
 } model_options;
 
 #define DEVICE_OPTION(o)                                                                           \

@@ -15,7 +15,8 @@ static const struct command {
     {"logits", "what the model says after every token of a prompt", cmd_logits},
     {"info", "what a GGUF file holds", cmd_info},
     {"bench", "how fast a model is here, and what sharing prefixes gives", cmd_bench},
-    {"inspect", "look into a store of pages, verify and prune it", cmd_inspect},
+    {"top", "what a running server does, in the terminal", cmd_top},
+    {"inspect", "look into a server's cache, or a store of pages", cmd_inspect},
     {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
 };

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """test_cli.py - the commands that scripts rely on, against golden answers."""
+import http.server
 import json
 import os
 import pty
@@ -9,11 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import tiny_gguf
 from radish_e2e import (DATA, HANG, MADE, RADISH, ROOT, STORIES, TINY, Server, check, radish,
-                        run, story_golden)
+                        run, skip, story_golden)
 
 sys.path.append(str(ROOT / "tests/made"))
 from vocabulary import Bpe  # noqa: E402
@@ -149,9 +151,11 @@ def test_a_full_conversation_says_what_helps():
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, home="/nonexistent"):
         self.pid, self.fd = pty.fork()
         if not self.pid:
+            os.environ.update(HOME=home, TERM="xterm", LC_ALL="C.UTF-8")
+            os.environ.pop("XDG_STATE_HOME", None)
             os.execv(RADISH, [RADISH, *map(str, args)])
         self.seen = ""
 
@@ -192,6 +196,112 @@ def test_ctrl_c_at_the_prompt_keeps_the_conversation():
     t.expect("> ")
     t.type(b"\x03")
     check(t.ended() == 0)
+
+
+def test_lines_are_edited_and_remembered():
+    if b"libedit" not in subprocess.run(["ldd", RADISH], stdout=subprocess.PIPE).stdout:
+        skip("radish was built without libedit")
+    with tempfile.TemporaryDirectory() as home:
+        t = Terminal("chat", TINY, home=home)
+        t.expect("> ")
+        t.type(b"What is the cxpital of France?")
+        t.type(b"\x01" + b"\x1b[C" * 13 + b"\x04a\n")  # to the front, 13 to the right, delete, a
+        t.expect("Paris")
+        check(re.search(r"\[\d+ prompt tokens, 0 cached; .* tokens out, ", t.expect("> ")))
+        t.type(b"/st\t\n")  # completed
+        t.expect("last turn: ")
+        t.expect("> ")
+        t.type(b"What is the capital\\\nof Germany?\n")
+        t.expect("Berlin")
+        t.expect("> ")
+        t.type(b"/quit\n")
+        check(t.ended() == 0)
+        history = Path(home, ".local/state/radish/chat_history")
+        check(history.stat().st_mode & 0o077 == 0)
+        t = Terminal("chat", TINY, "--no-figures", home=home)
+        t.expect("> ")
+        t.type(b"\x1b[A" * 4 + b"\n")  # four lines up: the first
+        t.expect("capital of France?")
+        t.expect("Paris")
+        check("prompt tokens" not in t.expect("> "))
+        t.type(b"\x04")
+        check(t.ended() == 0)
+
+
+def test_a_conversation_is_saved_and_goes_on():
+    with tempfile.TemporaryDirectory() as tmp:
+        file = Path(tmp, "c.json")
+        out, err = radish("chat", TINY, stdin=f"/retry\nWhat is the capital of France?\n/retry\n/stats\n"
+                          f"/system You are kind.\n/system\n/save {file}\n/save\n/quit now\n".encode())
+        check(out.count("Paris") == 2 and "nothing was asked yet" in out and "You are kind.\n" in out, out)
+        check("2 messages are in" in out and "/save FILE" in out and "takes nothing" in out, out)
+        prompt, cached = map(int, re.search(r"turn: (\d+) prompt tokens, (\d+) of", out).groups())
+        check(cached == prompt - 1, out)  # asked again, all but the last token is there
+        saved = json.loads(file.read_text())
+        check([m["role"] for m in saved["messages"]] == ["system", "user", "assistant"], saved)
+        out, _ = radish("chat", TINY, "--load", file, stdin=b"What is the capital of Japan?\n/stats\n")
+        again, _ = radish("chat", TINY, stdin=f"/load {file}\nWhat is the capital of Japan?\n".encode())
+        check("Tokyo" in out and "Tokyo" in again, out, again)
+        check(int(re.search(r"turn: (\d+) prompt", out)[1]) > prompt + 8, out)
+        for text, words in (("{", "line 1"), ("{}", 'no "messages"'), ('{"messages": [1, 2]}', "message 1"),
+                            ('{"messages": [{"role": "user", "content": "a"}]}', "without an answer"),
+                            ('{"messages": [{"role": "user", "content": []}, {}]}', "no text"),
+                            ('{"messages": [{"role": "system", "content": ""}, {"role": "assistant"}, 1]}',
+                             "'user' is expected")):
+            file.write_text(text)
+            _, err = radish("chat", TINY, "--load", file, stdin=b"", want=1)
+            check(words in err, text, err)
+        _, err = radish("chat", TINY, stdin=f"/load {tmp}\n/load {tmp}/none\n/save {tmp}\n".encode())
+        check(err.count("radish: ") == 3 and "No such file" in err, err)
+
+
+def test_a_running_server_is_looked_at():
+    with Server(TINY, "--admin-api-key", "secret") as s:
+        url = f"http://127.0.0.1:{s.port}"
+        for question in ("What is the capital of France?", "What is the capital of Japan?"):
+            body = {"messages": [{"role": "user", "content": question}], "max_tokens": 3}
+            s.raw("POST", "/v1/chat/completions", json.dumps(body), {"Authorization": "Bearer secret"})
+        key = {"RADISH_API_KEY": "secret"}
+        out, _ = radish("top", url, "--once", env=key)
+        check("radish-tiny" in out and "first token" in out and "nobody asks" in out, out)
+        found = float(re.search(r"device ([\d.]+) %", out)[1])
+        check(10 < found < 90 and "\033" not in out, out)
+        out, _ = radish("inspect", "cache", f"127.0.0.1:{s.port}", "--api-key", "secret")
+        check(out.count("├─") == 1 and out.count("└─") >= 1 and " 1 hits" in out, out)
+        node = re.search(r"#(\d+)  device  evictable", out)[1]
+        out, _ = radish("inspect", "cache", url, "--node", node, env=key)
+        check("why " in out and "evict" in out or "goes first" in out, out)
+        tree = json.loads(radish("inspect", "cache", url, "--json", "--limit", 2, env=key)[0])
+        check(len(tree["nodes"]) == 2 < tree["nodes_total"], tree)
+        out, _ = radish("inspect", "cache", url, "--limit", 1, env=key)
+        check("nodes more with" in out, out)
+        for args, words in ((["top"], "the server answers 401"), (["inspect", "cache", "--node", "999", url], "40"),
+                            (["top", "http://127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
+                            (["top", f"https://127.0.0.1:{s.port}"], "TLS")):
+            if len(args) == 1:
+                args.append(url)
+            _, err = radish(*args, want=1)
+            check(words in err and err.startswith("radish: ") and err.count("\n") == 1, args, err)
+        _, err = radish("top", "gopher://x", want=2)
+        check("no URL of a server" in err, err)
+        os.environ.update(key)
+        t = Terminal("top", url, "--interval", "0.1")
+        t.expect("tokens/s")
+        t.expect("between tokens")
+        t.expect("tokens/s")
+        t.type(b"q")
+        t.expect("\033[?1049l")  # the page that was there before
+        check(t.ended() == 0)
+        del os.environ["RADISH_API_KEY"]
+    class Quiet(http.server.BaseHTTPRequestHandler):  # 501 to everything
+        def log_message(self, *words):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Quiet) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        _, err = radish("inspect", "cache", f"http://127.0.0.1:{other.server_port}/a/b", want=1)
+        check("is it a radish?" in err and "/a/b/inspect/tree" in err, err)
+        other.shutdown()
 
 
 def test_interrupt_ends_an_answer():

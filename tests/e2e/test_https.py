@@ -50,6 +50,13 @@ def test_https():
             with socket.create_connection(("127.0.0.1", s.port), timeout=HANG) as plain:
                 plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 check(b"https://" in plain.makefile("rb").read())
+            url = f"https://127.0.0.1:{s.port}"
+            check("first token" in radish("top", url, "--ca-file", f"{tmp}/a.crt")[0])
+            check("first token" in radish("top", url, "--insecure")[0])
+            for args in ([], ["--ca-file", f"{tmp}/b.crt"]):
+                _, err = radish("top", url, *args, want=1)
+                check("no TLS with 127.0.0.1" in err and "verif" in err, err)
+            check("holds no certificates" in radish("top", url, "--ca-file", f"{tmp}/a.key", want=2)[1])
             for name in "crt", "key":  # as whoever renews certificates does it
                 shutil.copy(f"{tmp}/b.{name}", f"{tmp}/a.{name}")
             s.process.send_signal(signal.SIGHUP)
