@@ -110,8 +110,10 @@ def check_manual(root, build, wrong):
     page = root / "docs/radish.1"
     text = page.read_text()
     sections = dict(re.findall(r"^\.Sh (.*)\n((?:(?!\.Sh ).*\n)*)", text, re.M))
-    entries = dict(re.findall(r"^\.It Cm (\w+).*\n((?:(?!\.It Cm |\.El).*\n)*)",
-                              sections["COMMANDS"], re.M))
+    entries = {}  # a command of several subjects has an entry for each
+    for command, entry in re.findall(r"^\.It Cm (\w+).*\n((?:(?!\.It Cm |\.El).*\n)*)",
+                                     sections["COMMANDS"], re.M):
+        entries[command] = entries.get(command, "") + entry
     shared = options_named(sections["OPTIONS OF SEVERAL COMMANDS"])
     known, count = {"help"}, 0
 
