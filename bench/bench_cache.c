@@ -7,6 +7,7 @@
  *
  *     bench_cache [--json]
  *     bench_cache --sizing     only what create takes per token of KV memory */
+#include "cache/tree_look.h"
 #include <radish/cache.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -292,6 +293,40 @@ static void bench_evict(uint32_t leaves)
     rad_cache_destroy(cache);
 }
 
+/* A slice of a look at the tree, which the scheduler's thread copies between two steps: of many
+ * nodes, which other work has driven out of the near caches. */
+static void bench_look(uint32_t leaves)
+{
+    enum { LEN = 8, ROUNDS = 20 };
+    rad_cache *cache = make(1, (uint64_t)leaves * LEN, leaves + 64);
+    rad_token tokens[LEN];
+    rad_slot slots[LEN];
+    fill(tokens, slots, LEN, 0);
+    for (uint32_t i = 0; i < leaves; i++) {
+        tokens[0] = (rad_token)i;
+        ok(rad_cache_insert(cache, &(rad_key){.tokens = tokens, .num_tokens = LEN}, slots, NULL,
+                            NULL, NULL),
+           "insert");
+    }
+    static samples cost;
+    cost.count = 0;
+    tree_look look = {.nodes = need(leaves * sizeof(tree_node_look)), .room = leaves};
+    for (int r = 0; r < ROUNDS; r++) {
+        look.count = look.next = 0;
+        for (look.done = false; !look.done;) {
+            uint64_t t0 = now_ns();
+            tree_look_slice(cache, &look);
+            if (!look.done) add(&cost, (double)(now_ns() - t0));
+        }
+        if (look.count != leaves) die("look fell short");
+    }
+    char name[64];
+    snprintf(name, sizeof name, "look at %d of %u nodes", TREE_LOOK_SLICE, leaves);
+    row(name, &cost, NULL);
+    free(look.nodes);
+    rad_cache_destroy(cache);
+}
+
 /* A full cache that lives on: each request evicts what it needs and inserts. The holes
  * left behind are of all sizes; the limit copies the tokens and the slots. */
 static void bench_churn(uint32_t shortest, uint32_t longest)
@@ -483,6 +518,7 @@ int main(int argc, char **argv)
     bench_insert();
     bench_evict(1000);
     bench_evict(1000000);
+    bench_look(100000);
     bench_churn(500, 1500);
     bench_churn(1000, 20000);
     bench_lock(16);
