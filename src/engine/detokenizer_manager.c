@@ -126,13 +126,13 @@ static void free_logprobs(engine *e, const detok_message *m)
     rad_free(&e->env, m->prompt_logprobs, req_logprobs_bytes(p, m->num_prompt_logprobs));
 }
 
-/* A token is there: how long it took. */
-static void count_token(engine *e, engine_job *job)
+/* A token is there: how long it took. By the scheduler's time, not ours: what waited here in a row
+ * would seem to have come at once. */
+static void count_token(engine *e, engine_job *job, uint64_t made_ns)
 {
-    const uint64_t now_ns = e->env.now_ns(e->env.user);
     latency_add(&e->latency, job->token_ns ? LATENCY_INTER_TOKEN : LATENCY_FIRST_TOKEN,
-                now_ns - (job->token_ns ? job->token_ns : job->submitted_ns));
-    job->token_ns = now_ns;
+                made_ns - (job->token_ns ? job->token_ns : job->submitted_ns));
+    job->token_ns = made_ns;
 }
 
 static void handle(engine *e, const detok_message *m)
@@ -145,7 +145,7 @@ static void handle(engine *e, const detok_message *m)
         return;
     }
 
-    if (has_token) count_token(e, job);
+    if (has_token) count_token(e, job, m->made_ns);
     size_t held = m->finish || job->stopped ? 0 : stop_matcher_held(&job->stops);
     size_t ready = job->pending.len > held ? job->pending.len - held : 0;
     engine_event event = {.id = job->id,

@@ -87,6 +87,7 @@ typedef struct detok_message {
     token_logprob *logprobs; /* the detokenizer's to free, and so are: */
     token_logprob *prompt_logprobs;
     uint32_t num_prompt_logprobs;
+    uint64_t made_ns; /* when the scheduler handed it out; 0: it never reached it */
 } detok_message;
 
 /* To S: a job, or a function to be run between two steps, or neither: the end of a pause. */

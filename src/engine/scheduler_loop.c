@@ -87,6 +87,7 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
 {
     engine *e = user;
     detok_message messages[64];
+    const uint64_t now_ns = e->env.now_ns(e->env.user);
     for (uint32_t done = 0; done < count;) {
         uint32_t n = RAD_MIN(count - done, (uint32_t)RAD_COUNT(messages));
         for (uint32_t i = 0; i < n; i++) {
@@ -98,7 +99,8 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
                                           .finish = o->finish,
                                           .logprobs = o->logprobs,
                                           .prompt_logprobs = o->prompt_logprobs,
-                                          .num_prompt_logprobs = o->num_prompt_logprobs};
+                                          .num_prompt_logprobs = o->num_prompt_logprobs,
+                                          .made_ns = now_ns};
         }
         message_ring_push(&e->to_detokenizer, messages, n);
         done += n;
