@@ -895,8 +895,9 @@ static int run_command(int argc, char **argv, config_file *config)
          .name = "no-dashboard",
          .target = &server_p.no_dashboard,
          .help =
-             "No /inspect/..., which tell what the cache holds, for whom and why. They are for\n"
-             "whoever has --admin-api-key; without keys for everybody, on loopback alone."},
+             "No page at / for browsers, and no /inspect/..., which tell what the cache holds, for\n"
+             "whom and why. They are for whoever has --admin-api-key; without keys for everybody,\n"
+             "on loopback alone."},
         {.kind = CLI_FLAG,
          .name = "dashboard-text",
          .target = &server_p.dashboard_text,

@@ -4,6 +4,7 @@
  *     GET  /inspect/tree     its nodes; what changed since the last time     inspect_tree.c
  *     GET  /inspect/node     one of them, with what it says and why          inspect_node.c
  *     POST /inspect/search   those with this text                            inspect_search.c
+ *     GET  /                 the page that shows all this                    dashboard.c
  *
  * docs/dashboard.md has the fields. A worker of its own asks the scheduler's thread for copies
  * (engine_inspect.h) and makes the JSON of them. All of the tree is copied at most once in

@@ -104,7 +104,7 @@ static void write_why(json_writer *w, const server *s, const tree_picture *p,
         reason(w, "locked", "%u request%s, or transfers, go on from here or from below it",
                n->lock_ref, plural(n->lock_ref));
     if (n->host_lock_ref)
-        reason(w, "locked_host", "%u transfer%s between the tiers read or write its host pages",
+        reason(w, "locked_host", "%u transfer%s between the tiers at work on its host pages",
                n->host_lock_ref, plural(n->host_lock_ref));
     if (n->pinned_ns)
         reason(w, "pinned", "pinned for %.0f s more, unless it is used",
@@ -118,8 +118,10 @@ static void write_why(json_writer *w, const server *s, const tree_picture *p,
     if (n->is_evictable)
         write_turn(w, p, n, engine_get_info(s->engine)->eviction_policy);
     else if (!n->lock_ref && n->on_device && n->num_children)
-        reason(w, "children", "%u node%s stand on it: they go first, from their ends",
-               n->num_children, plural(n->num_children));
+        reason(w, "children", "%u node%s on it: %s", n->num_children,
+               n->num_children == 1 ? " stands" : "s stand",
+               n->num_children == 1 ? "that goes first, from its end"
+                                    : "they go first, from their ends");
     if (!n->on_device && n->on_host)
         reason(w, "host", "it has left the device and can be loaded back from the host");
     jw_close(w, ']');

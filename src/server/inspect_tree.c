@@ -304,7 +304,8 @@ static void write_row(json_writer *w, uint32_t id, const tree_row *r)
                               r->flags,
                               (int64_t)r->used_ms,
                               r->hidden_nodes,
-                              (int64_t)r->hidden_tokens};
+                              (int64_t)r->hidden_tokens,
+                              r->generation};
     jw_open(w, '[');
     for (size_t i = 0; i < RAD_COUNT(values); i++)
         jw_int(w, values[i]);
@@ -313,9 +314,9 @@ static void write_row(json_writer *w, uint32_t id, const tree_row *r)
 
 static void write_head(json_writer *w, const server *s, const tree_picture *p, bool whole)
 {
-    static const char *const columns[] = {"id",    "parent",  "namespace",    "tokens",
-                                          "locks", "hits",    "tiers",        "sessions",
-                                          "flags", "used_ms", "hidden_nodes", "hidden_tokens"};
+    static const char *const columns[] = {
+        "id",       "parent", "namespace", "tokens",       "locks",         "hits",      "tiers",
+        "sessions", "flags",  "used_ms",   "hidden_nodes", "hidden_tokens", "generation"};
     jw_name(w, "version");
     jw_int(w, (int64_t)p->version);
     jw_name(w, "whole");

@@ -98,16 +98,3 @@ void handle_ollama_show(server *s, struct evhttp_request *http)
         reply_error(http, &err);
     json_decref(json);
 }
-
-/* Some look here first. */
-void handle_root(server *s, struct evhttp_request *http)
-{
-    static const char words[] = "Ollama is running";
-    struct evbuffer *body = evbuffer_new();
-    if (body) evbuffer_add(body, words, strlen(words));
-    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", "text/plain");
-    s->access.status = 200;
-    send_bytes(http, 200, body);
-    if (body) evbuffer_free(body);
-    access_end(s, &s->access, "");
-}

@@ -7,6 +7,7 @@
  * headers and body (connection.c), all bodies together (buffer_limit.c), what their JSON takes and
  * what is kept of them (json_in.c, the engine's and the answers' share of one memory_budget), and
  * the engine's queue. On what they can make us do between two looks at others: turn.c. */
+#include "server/dashboard.h"
 #include "server/server_priv.h"
 
 #include <arpa/inet.h>
@@ -511,6 +512,7 @@ void server_destroy(server *s)
     response_store_destroy(s->responses);
     sessions_destroy(s->sessions);
     picture_destroy(s->picture);
+    dashboard_destroy(s->dashboard);
     if (s->base) event_base_free(s->base);
     if (s->wake_fd >= 0) close(s->wake_fd);
     pthread_mutex_destroy(&s->lock);

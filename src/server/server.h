@@ -6,7 +6,7 @@
  *     GET  /v1/models  /health  /model_info  /server_info  /metrics
  *     POST /flush_cache
  *     GET, PUT, DELETE /hicache/storage-backend
- *     GET  /inspect/status  /inspect/tree  /inspect/node   POST /inspect/search   (inspect.h)
+ *     GET  /  /inspect/status  /inspect/tree  /inspect/node   POST /inspect/search   (inspect.h)
  *
  * One thread runs the server (server_run); the engine's threads hand their events
  * over. The engine is not owned and must outlive the server. */
@@ -72,7 +72,7 @@ typedef struct server_params {
     report_cached_tokens report_cached_tokens;
     uint32_t cached_tokens_grain; /* with ROUNDED; 0 = REPORT_CACHED_GRAIN */
     bool report_cache_figures;    /* in /metrics and /server_info all the same */
-    bool no_dashboard;            /* /inspect/... are not there */
+    bool no_dashboard;            /* neither /inspect/... nor the page at / */
     bool dashboard_text;          /* they show prompts, as text and as token ids */
     const char *tool_call_parser; /* how the model writes calls, see tool_call.h; "none": they are
                                    * text. NULL or "auto": by its chat template */

@@ -134,6 +134,7 @@ struct server {
     worker workers[NUM_WORKERS];
     flush_result flushed; /* the waiter's */
     struct tree_picture *picture; /* that worker's; NULL until somebody looks */
+    struct dashboard *dashboard;  /* the loop's; likewise */
     uint64_t started_ns;
     turn turn;
 };

@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""What people who look at a server are shown: /inspect/..., and who may look. docs/dashboard.md has the
-fields."""
+"""What people who look at a server are shown: /inspect/..., the page at /, and who may look.
+docs/dashboard.md has the fields. In long runs a Chromium, where there is one, opens the page and uses it."""
+import base64
+import gzip
+import hashlib
 import json
+import re
 
-from radish_e2e import TINY, Server, check, run
+import browser
+from radish_e2e import TINY, Server, check, long_run, run, skip
 
 ARGS = ["--dtype", "f32", "--kv-populate-ahead", 0]
 
@@ -210,6 +215,122 @@ def test_who_may_look():
         expect(s, 403, words="--report-cache-figures")
     with Server(TINY, *ARGS, "--no-dashboard") as s:
         expect(s, 404, words="--no-dashboard")
+
+
+PAGE = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_a_page_for_browsers_and_words_for_others():
+    with Server(TINY, *ARGS, "--admin-api-key", "root") as s:  # the page itself is nobody's secret
+        response, page = s.raw("GET", "/", None, PAGE)
+        check(response.status == 200 and response.getheader("Content-Type") == "text/html; charset=utf-8")
+        packed, short = s.raw("GET", "/", None, {**PAGE, "Accept-Encoding": "br, gzip;q=0.5"})
+        check(packed.getheader("Content-Encoding") == "gzip" and gzip.decompress(short) == page)
+        check(len(short) < 60_000 and len(page) < 160_000, len(short), len(page))
+        plain = s.raw("GET", "/", None, {**PAGE, "Accept-Encoding": "gzip;q=0"})
+        check(plain[0].getheader("Content-Encoding") is None and plain[1] == page)
+        head, nothing = s.raw("HEAD", "/", None, PAGE)
+        check(head.getheader("Content-Length") == str(len(page)) and not nothing)
+
+        # it runs these scripts and this style, and nothing else; it loads nothing from anywhere
+        policy = dict(part.strip().split(" ", 1) for part in
+                      response.getheader("Content-Security-Policy").split(";"))
+        check(policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'", policy)
+        check(policy["connect-src"] == "'self'" and policy["img-src"] == "data:", policy)
+        text = page.decode()
+        for tag, directive in ("script", "script-src"), ("style", "style-src"):
+            bodies = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.S)
+            hashes = [base64.b64encode(hashlib.sha256(b.encode()).digest()).decode() for b in bodies]
+            check(bodies and policy[directive].split() == [f"'sha256-{h}'" for h in hashes], directive)
+            check(text.count(f"<{tag}") == len(bodies), "one with attributes", tag)
+        rest = re.sub("<(script|style)>.*?</\1>", "", text, flags=re.S)
+        check(not re.search(r"\bon\w+=|\bstyle=|<iframe|<object|<embed|http-equiv", rest), rest)
+        for url in re.findall(r"""(?:src|href|action)\s*=\s*["']([^"']*)""", rest):
+            check(url.startswith("data:image/svg+xml,"), url)
+        check(not re.search(r"url\(|@import|\bimport\s*[({]|importScripts|innerHTML|\beval\(|sourceMappingURL",
+                            text), "something that could load or run more")
+        check(set(re.findall(r"https?://[^\s\"'`<>)]+", text)) <=
+              {"https://github.com/leeoniya/uPlot", "http://www.w3.org/2000/svg"}, "a foreign address")
+        for name, want in (("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY"),
+                           ("Referrer-Policy", "no-referrer")):
+            check(response.getheader(name) == want, name)
+
+        response, words = s.raw("GET", "/", None, {"Accept": "*/*"})
+        check(response.getheader("Content-Type").startswith("text/plain"), words)
+        for word in ("/v1/chat/completions", "/inspect/status", "/metrics", "Ollama is running"):
+            check(word in words.decode(), word, words)
+        check(s.raw("GET", "/", None, {**PAGE, "Sec-Fetch-Site": "cross-site"})[0].status == 403)
+        check(s.raw("GET", "/", None, {**PAGE, "Host": "evil.example"})[0].status == 403)
+    with Server(TINY, *ARGS, "--no-dashboard") as s:
+        response, words = s.raw("GET", "/", None, PAGE)
+        check(response.getheader("Content-Type").startswith("text/plain"), words)
+        check("/inspect" not in words.decode(), words)
+
+
+# ---- the page, in a browser ----
+
+def place_of(b, where):
+    """The middle of a block of the tree, in the window: `where` is an expression with n, its node."""
+    return b.run("""(() => { const r = document.querySelector("#tree").getBoundingClientRect();
+                     const v = radishTree.place((n) => %s); return v && [r.x + v[0], r.y + v[1]]; })()""" % where)
+
+
+@long_run
+def test_a_browser_shows_it():
+    if not browser.find():
+        skip("there is no Chromium")
+    with Server(TINY, *ARGS, "--dashboard-text", "--admin-api-key", "root") as s, browser.Browser() as b:
+        def ask(text):
+            s.raw("POST", "/v1/chat/completions", json.dumps(
+                {"messages": [{"role": "user", "content": text}], "max_tokens": 4}),
+                {"Content-Type": "application/json"})
+
+        for city in "Rome", "Oslo", "Lima":
+            ask(f"What is the capital near {city}?")
+        b.open(f"http://127.0.0.1:{s.port}/")
+        b.wait("!document.querySelector('#gate').hidden")  # it wants the key, and not another one
+        b.type("#key", "wrong")
+        b.key("Enter", 13)
+        b.wait("/not the administrator/.test(document.querySelector('#gatewords').textContent)")
+        b.type("#key", "root")
+        b.key("Enter", 13)
+        b.wait("document.querySelectorAll('.tile').length === 6 && !document.querySelector('#board').hidden")
+        check(b.run("sessionStorage.getItem('radish-key')") == "root" and not b.run("document.cookie"))
+        check(b.run("localStorage.length") == 0)
+        b.wait("/[1-9][0-9]* nodes/.test(document.querySelector('#tree-sum').textContent)")
+
+        # a click on a node: what it says, and why it is there
+        b.wait("radishTree.still()")
+        b.run("document.querySelector('#tree').scrollIntoView({block: 'center'})")
+        b.mouse(*place_of(b, "n.kids.length > 1"))
+        b.wait("/the capital near/.test(document.querySelector('#node pre')?.textContent)")
+        check("stand on it" in b.run("document.querySelector('#node .why').textContent"))
+        # a search: one block, which is then chosen
+        b.type("#needle", "lima?")
+        b.wait("document.querySelectorAll('#found button').length === 1")
+        check("Lima?" in b.run("document.querySelector('#found button').textContent"))
+        b.click("#found button")
+        b.wait("/Lima/.test(document.querySelector('#node pre')?.textContent)")
+        # a chat: the second answer found the first one's prompt
+        for text in "Where is Rome?", "And Oslo?":
+            b.type("#words", text)
+            b.key("Enter", 13)
+            b.wait("document.querySelector('#send').textContent === 'Send' && "
+                   "document.querySelector('.msg.assistant:last-child .note')")
+        notes = b.run("[...document.querySelectorAll('.msg .note')].map((n) => n.textContent)")
+        check(len(notes) == 2 and re.search("[1-9][0-9]* cached", notes[1]), notes)
+        b.wait("document.querySelectorAll('canvas').length === 7")  # the tree and six curves
+        # nothing was asked of anybody else, and nothing broke a rule
+        for asked in b.seen("Network.requestWillBeSent"):
+            url = asked["request"]["url"]
+            check(url.startswith((f"http://127.0.0.1:{s.port}/", "data:image/svg+xml", "about:")), url)
+        broken = [e["entry"]["text"] for e in b.seen("Log.entryAdded")
+                  if e["entry"]["source"] == "security" or "Content Security" in e["entry"]["text"]]
+        check(not broken and not b.seen("Runtime.exceptionThrown"), broken, b.seen("Runtime.exceptionThrown"))
+        # at the width of a telephone nothing is wider than the screen
+        b.resize(360, 740)
+        b.wait("document.documentElement.clientWidth === 360")
+        check(b.run("document.documentElement.scrollWidth") == 360)
 
 
 if __name__ == "__main__":

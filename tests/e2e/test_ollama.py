@@ -74,7 +74,7 @@ def test_what_is_there():
         shown = d.ask("/api/show", {"model": "story:latest"})
         check(shown["capabilities"] == ["completion", "tools"], shown)
         check(shown["model_info"]["llama.context_length"] == 32768, shown)
-        check(d.raw("GET", "/", b"")[1] == b"Ollama is running")
+        check(b"Ollama is running" in d.raw("GET", "/", b"")[1])
         for path, body, status, word in (
                 ("/api/show", {"model": "other"}, 404, "other"),
                 ("/api/chat", {"model": "other", "messages": []}, 404, "other"),
