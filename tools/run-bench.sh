@@ -146,6 +146,9 @@ bench_drafts() {
         # shellcheck disable=SC2086
         $bin/radish bench "$file" --what drafts $rounds
     done
+    echo "== bench_draft_model, llama-110m beside 18 M weights"
+    small=$(model llama-18m llama-110m --layers 2 --width 256 --heads 4 --kv-heads 2 --ffn 768)
+    $bin/bench/bench_draft_model "$(model llama-110m llama-110m)" "$small"
 }
 
 bench_windows() {
