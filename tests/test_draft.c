@@ -825,4 +825,43 @@ TEST(a_cached_prefix_is_not_computed_by_the_small_model_again)
     }
 }
 
+/* Its third batch fails: the answer is the same, and nothing is guessed from then on. One with
+ * recurrent layers is refused, and what fails in between leaves nothing behind. */
+TEST(a_small_model_that_fails_is_not_asked_again)
+{
+    rig g;
+    rad_token ids[IDS];
+    runner_fake_params fake = rig_fake;
+    scheduler_params params = rig_params(4096, 16, 64);
+    rad_error err = {0};
+    fake.fail_every = 3;
+    params.max_draft_tokens = 4;
+    CHECK_OK(runner_fake_create(NULL, &fake, &params.draft_runner, NULL));
+    rig_start(&g, params);
+    g.s->drafts.at_any_price = true;
+    rig_prompt(ids, IDS, 1);
+    for (int i = 0; i < 2; i++) {
+        rig_req *q = rig_add(&g, ids, IDS, NEW / 10);
+        rig_run(&g);
+        rig_expect(q, NEW / 10);
+        CHECK(runner_fake_asked(params.draft_runner).forwards == 3);
+    }
+    const draft_stats d = rig_stats(&g).drafts;
+    CHECK(d.accepted[DRAFT_MODEL] == d.proposed[DRAFT_MODEL]);
+    rig_stop(&g);
+    rig_create_failing(params);
+    runner_destroy(params.draft_runner);
+
+    fake = rig_fake;
+    fake.states = 1;
+    scheduler *s = NULL;
+    CHECK_OK(runner_fake_create(NULL, &rig_fake, &params.runner, NULL));
+    CHECK_OK(runner_fake_create(NULL, &fake, &params.draft_runner, NULL));
+    params.on_output = rig_on_output;
+    CHECK(scheduler_create(NULL, &params, &s, &err) == RAD_E_UNSUPPORTED && !s);
+    CHECKF(strstr(err.text, "recurrent layers"), "%s\n", err.text);
+    runner_destroy(params.draft_runner);
+    runner_destroy(params.runner);
+}
+
 TEST_MAIN()
