@@ -75,7 +75,7 @@ TEST(every_status_leaves_one_line_and_failures_count)
     start_logged(&f);
     free(ask_raw(&f, "POST", "/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":2}", &status));
     free(ask_raw(&f, "GET", "/health", "", &status));
-    CHECK(metric(&f, "radish:num_failed_requests_total") == 0);
+    CHECK(metric(&f, "radish_num_failed_requests_total") == 0);
     free(ask_raw(&f, "GET", "/nothing?secret=1", "", &status));    /* 404 */
     free(ask_raw(&f, "GET", "/generate", "", &status));            /* 405 */
     free(ask_raw(&f, "POST", "/generate", "{\"text\":", &status)); /* 400, unparsed */
@@ -95,8 +95,8 @@ TEST(every_status_leaves_one_line_and_failures_count)
     free(ask_raw(&f, "POST", "/v1/completions", large, &status)); /* 200 by way of a worker */
     CHECK(status == 200);
     free(large);
-    CHECK(metric(&f, "radish:num_failed_requests_total") == 9);
-    CHECK(metric(&f, "radish:num_http_requests_total") == 15);
+    CHECK(metric(&f, "radish_num_failed_requests_total") == 9);
+    CHECK(metric(&f, "radish_num_http_requests_total") == 15);
     stop(&f);
 
     CHECK_LINE("POST /v1/completions 200 ", ": 3 prompt tokens, 7 cached, 2 out");

@@ -149,7 +149,7 @@ TEST(figures_of_the_cache_are_told_with_exact_counts_or_on_demand)
     static const char *const tell[] = {
         "sglang:cached_tokens_total",   "mode=\"prefill_compute\"",
         "sglang:cache_hit_rate",        "sglang:kv_evictable_tokens",
-        "sglang:kv_available_tokens",   "radish:forward_seconds_total",
+        "sglang:kv_available_tokens",   "radish_forward_seconds_total",
         "sglang:load_back_tokens_total"};
     static const char *const tell_json[] = {"cached_tokens", "prefill_tokens", "evictable_tokens",
                                             "available_tokens", "fetched_tokens"};

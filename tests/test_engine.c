@@ -432,6 +432,50 @@ TEST(no_new_tokens_and_a_full_context_end_by_length)
     engine_destroy(e);
 }
 
+typedef struct peeker {
+    engine *e;
+    uint32_t steps;
+} peeker;
+
+/* Amid a step, on the thread that runs it: who waited for that thread here would wait for ever. */
+static void peek_amid_a_step(void *user, const step_info *step)
+{
+    peeker *p = user;
+    engine_stats st;
+    (void)step;
+    if (!p->e) return;
+    engine_peek_stats(p->e, &st);
+    CHECK(st.sched.max_total_tokens && st.sched.num_finished == p->steps / 5);
+    p->steps++;
+}
+
+/* Whoever has an answer finds it counted, however soon he looks. */
+TEST(figures_are_told_amid_a_step_and_count_every_answer)
+{
+    peeker p = {0};
+    engine_params params = erig_params();
+    params.on_step = peek_amid_a_step;
+    params.step_user = &p;
+    engine *e = p.e = erig_start(params, 0);
+    rad_token ids[20];
+    latency_histogram first, all;
+    for (uint32_t i = 0; i < 20; i++) {
+        answer a;
+        engine_stats st;
+        erig_prompt(e, ids, 20, 100 + i);
+        engine_request q = erig_ask(&a, ids, 20, 5);
+        erig_serve(e, &q);
+        engine_peek_stats(e, &st);
+        CHECK(st.sched.num_finished == i + 1 && st.requests.num_finished == i + 1);
+        CHECK(st.sched.generated_tokens == 5 * (i + 1) && !st.sched.num_running);
+        answer_fini(&a);
+    }
+    engine_get_latency(e, LATENCY_FIRST_TOKEN, &first);
+    engine_get_latency(e, LATENCY_END_TO_END, &all);
+    CHECK(p.steps == 100 && first.count == 20 && all.count == 20);
+    engine_destroy(e);
+}
+
 /* A model's name is any bytes of its file. It goes into every answer, and JSON is UTF-8:
  * one bad byte used to make all of them a 503. */
 TEST(names_are_made_printable)

@@ -37,6 +37,9 @@ TEST(the_values_of_a_metric_stand_together)
         if (!row->metric) continue;
         bool same = before && strcmp(before->metric, row->metric) == 0;
         CHECKF(same == !row->type && !row->type == !row->help, "%s\n", row->metric);
+        if (row->type) /* others' names have no colon: promtool */
+            CHECKF(!strchr(row->metric, ':') || !strncmp(row->metric, "sglang:", 7), "%s\n",
+                   row->metric);
         if (same) CHECK(row->tells == before->tells && row->tiers == before->tiers);
         if (same) CHECK(row->window == before->window && row->states == before->states);
         bool counts = row->type && strcmp(row->type, "counter") == 0;
@@ -88,7 +91,7 @@ TEST(a_figure_is_read_where_it_lies)
                   {"num_running_reqs", 3},
                   {"kv_errors", 5},
                   {"self_checks", 7},
-                  {"radish:self_check_violations_total", 2},
+                  {"radish_self_check_violations_total", 2},
                   {"forward_ns", 1.5},
                   {"sglang:cached_tokens_total", 160}, /* the first of it, the device's */
                   {"fetched_tokens", 40},
@@ -108,6 +111,61 @@ TEST(a_figure_is_read_where_it_lies)
         CHECKF(value == wanted[i].value, "%s is %g\n", wanted[i].name, value);
     }
     CHECK(figure_count(find("forward_ns"), &f) == 1500000000);
+}
+
+/* ---- docs/metrics.md ---- */
+
+static char *read_docs(void)
+{
+    FILE *f = fopen(RADISH_SOURCE_DIR "/docs/metrics.md", "r");
+    char *text = calloc(1, 1 << 16);
+    CHECK(f && text);
+    size_t len = fread(text, 1, (1 << 16) - 1, f);
+    CHECK(len > 1000 && len < (1 << 16) - 1);
+    fclose(f);
+    return text;
+}
+
+static bool is_metric(const char *name, size_t len)
+{
+    static const char *const others[] = {"radish_http_responses_total", "radish_device_info",
+                                         "radish_build_info"};
+    size_t count;
+    const figure *rows = figures_table(&count);
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].metric && strlen(rows[i].metric) == len && !memcmp(rows[i].metric, name, len))
+            return true;
+    for (int kind = 0; kind < LATENCY_KINDS; kind++)
+        if (strlen(latency_metrics[kind].metric) == len &&
+            !memcmp(latency_metrics[kind].metric, name, len))
+            return true;
+    for (size_t i = 0; i < RAD_COUNT(others); i++)
+        if (strlen(others[i]) == len && !memcmp(others[i], name, len)) return true;
+    return false;
+}
+
+/* With its type and the same words; and no other is there. */
+TEST(each_metric_has_its_row_in_the_docs)
+{
+    size_t count;
+    const figure *rows = figures_table(&count);
+    char *docs = read_docs(), row[400];
+    for (size_t i = 0; i < count; i++) {
+        if (!rows[i].metric || !rows[i].type) continue;
+        snprintf(row, sizeof row, "\n| `%s` | %s | %s", rows[i].metric, rows[i].type, rows[i].help);
+        CHECKF(strstr(docs, row) != NULL, "docs/metrics.md has no row %s\n", row + 1);
+    }
+    for (int kind = 0; kind < LATENCY_KINDS; kind++) {
+        snprintf(row, sizeof row, "\n| `%s` | histogram | %s", latency_metrics[kind].metric,
+                 latency_metrics[kind].help);
+        CHECKF(strstr(docs, row) != NULL, "docs/metrics.md has no row %s\n", row + 1);
+    }
+    for (const char *at = docs; (at = strstr(at, "\n| `"));) {
+        at += 4;
+        size_t len = strcspn(at, "`");
+        CHECKF(is_metric(at, len), "docs/metrics.md: %.*s is no metric\n", (int)len, at);
+    }
+    free(docs);
 }
 
 TEST_MAIN()

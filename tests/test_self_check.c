@@ -155,7 +155,7 @@ static double gauge(engine *e, const engine_stats *st, const char *metric)
     server_figures f = {.engine = *st};
     struct evbuffer *out = evbuffer_new();
     figures_derive(&f);
-    prometheus_write(out, engine_get_info(e), &f, false); /* no secret of anybody's */
+    prometheus_write(out, engine_get_info(e), &f, &(answer_counts){0}, false); /* no secret of anybody's */
     evbuffer_add(out, "", 1);
     const char *at = strstr((char *)evbuffer_pullup(out, -1), metric);
     while (at && at[strlen(metric)] != '{')
@@ -179,15 +179,15 @@ TEST(an_idle_engine_finds_what_is_wrong_and_goes_on)
     ask(e, 1);
     engine_stats st = wait_for(e, 2, 0);
     CHECK(st.sched.self_check.num_violations == 0 && h.text[0] == 0);
-    CHECK(gauge(e, &st, "radish:self_checks_total") >= 2);
-    CHECK(gauge(e, &st, "radish:self_check_violations_total") == 0);
-    CHECK(gauge(e, &st, "radish:kv_errors_total") == 0);
-    CHECK(gauge(e, &st, "radish:self_check_longest_seconds") > 0);
+    CHECK(gauge(e, &st, "radish_self_checks_total") >= 2);
+    CHECK(gauge(e, &st, "radish_self_check_violations_total") == 0);
+    CHECK(gauge(e, &st, "radish_kv_errors_total") == 0);
+    CHECK(gauge(e, &st, "radish_self_check_longest_seconds") > 0);
 
     CHECK_OK(engine_run_on_scheduler(e, lose_page, NULL));
     st = wait_for(e, 0, 1);
     CHECK(heard_says(&h, "is lost: taken, and neither cached nor held by a request"));
-    CHECK(gauge(e, &st, "radish:self_check_violations_total") >= 1);
+    CHECK(gauge(e, &st, "radish_self_check_violations_total") >= 1);
     ask(e, 2);
     CHECK_OK(engine_run_on_scheduler(e, find_page, NULL));
     forget(&h);

@@ -19,7 +19,7 @@ build) packages="$build $extra" ;;
 test)  packages="$build $extra g++ clang-14 openssl python3-numpy redis-server python3-jinja2 python3-jsonschema python3-zmq python3-msgpack nginx-light haproxy" ;;
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
-long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools chromium" ;;
+long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools chromium prometheus" ;;
 deb)   packages="$build $extra debhelper lintian dpkg-dev debootstrap" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
 *) echo "usage: $0 [list] build|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
@@ -74,7 +74,7 @@ rm -f /tmp/radish-apt.$$
 # Tests start these programs by themselves. As services, which Debian makes of them, they would
 # hold ports that nobody asked for: what was not there before this script is switched off.
 if [ -d /run/systemd/system ]; then
-    for service in nginx haproxy redis-server; do
+    for service in nginx haproxy redis-server prometheus prometheus-node-exporter; do
         case " $missing " in
         *" $service "* | *" $service-light "*)
             $as_root systemctl disable --now -q "$service" 2>/dev/null || true

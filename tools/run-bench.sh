@@ -228,6 +228,9 @@ bench_serving() {
 bench_stall() {
     echo "== the longest waits of a small request, shipped model"
     RADISH=$PWD/$bin/radish /usr/bin/python3 bench/stall.py --divide $divide models/radish-tiny.gguf
+    echo "== /metrics beside a long prompt, llama-110m bf16"
+    RADISH=$PWD/$bin/radish /usr/bin/python3 bench/scrape.py --tokens $((30000 / divide)) \
+        "$(model llama-110m llama-110m)"
 }
 
 # sections is a list of words.

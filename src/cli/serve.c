@@ -933,6 +933,13 @@ static int run_command(int argc, char **argv, config_file *config)
              "SGLang's and vLLM's, {\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\",\n"
              "\"replay_endpoint\": \"tcp://*:5558\"}; docs/kv-events.md has all keys. Who can\n"
              "connect there reads the token ids of all prompts. Default: nothing is published."},
+        {.kind = CLI_FLAG,
+         .name = "explain-namespaces",
+         .target = &engine_p.explain_namespaces,
+         .help =
+             "Counts prompt tokens that are cached for another cache_salt, extra_key or API key\n"
+             "(radish_other_namespace_tokens_total). For who owns all of them: whoever reads\n"
+             "/metrics can test guesses of others' prompts then."},
         {.kind = CLI_HEADING, .help = "For tests:"},
         {.kind = CLI_FLAG,
          .name = "attn-ref",

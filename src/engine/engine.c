@@ -194,6 +194,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .host_pool = e->tiers.enabled ? &e->tiers.host_pool : NULL,
         .is_end_token = is_end_token,
         .kv_events = e->kv_events.on,
+        .explain_namespaces = p->explain_namespaces,
         .on_output = engine_on_output,
         .on_admit = engine_on_admit,
         .user = e,
@@ -498,6 +499,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     strncpy(e->chat_error, why ? why : "this model has no chat template", sizeof e->chat_error - 1);
     if (!e->params.random_seed) e->params.random_seed = full.now_ns(full.user);
     pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->notes.lock, NULL);
     engine_store_init(e);
     engine_populate_init(&e->populate);
     engine_populate_init(&e->populate_window);
@@ -511,6 +513,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
     if (status == RAD_OK) status = start_populating(e, err);
+    if (status == RAD_OK) engine_note_stats(e, true);
     if (status == RAD_OK) status = start_threads(e, err);
     if (status == RAD_OK) status = engine_store_start(e, err);
     if (status == RAD_OK && e->publisher) status = kv_publisher_start(e->publisher, err);
@@ -576,6 +579,7 @@ void engine_destroy(engine *e)
     engine_strfree(&e->env, e->architecture);
     engine_strfree(&e->env, e->backend_name);
     pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->notes.lock);
     rad_env env = e->env;
     rad_free(&env, e, sizeof *e);
 }

@@ -10,6 +10,7 @@
 
 #include "base/memory_budget.h"
 #include "engine/kv_publisher.h"
+#include "engine/latency.h"
 #include "grammar/grammar.h"
 #include "model/sampler.h"
 #include "model/weights_policy.h"
@@ -133,6 +134,8 @@ typedef struct engine_params {
                                  * memory a thread makes ready while nothing runs; 0 = it comes
                                  * when it is written */
 
+    bool explain_namespaces; /* count tokens that other namespaces have cached, see
+                              * rad_cache_params; takes a walk of each for a request */
     const char *kv_events_config; /* KV events for routers, see kv_events_config.h; NULL: none */
 
     const char *device; /* where it computes: cpu (also NULL), cuda, cuda:N, or auto: a GPU where
@@ -435,10 +438,17 @@ typedef struct engine_stats {
                                   * kv_populate_ahead */
     uint64_t gpu_free_bytes, gpu_total_bytes; /* of the GPU's memory; 0: it computes on the CPU */
     kv_publisher_stats kv_events;             /* all 0 where none are published */
+    double gen_throughput; /* tokens a second, over a second; 0 while nothing runs, and in
+                            * engine_get_stats */
 } engine_stats;
 
 /* A copy made by the scheduler thread between two steps; waits for it. */
 void engine_get_stats(engine *e, engine_stats *stats);
+
+/* The same without waiting, as of some milliseconds ago or, while a step runs, of its beginning; what
+ * every answer that was given counts is in it. */
+void engine_peek_stats(engine *e, engine_stats *stats);
+void engine_get_latency(engine *e, latency_kind kind, latency_histogram *out);
 
 /* Which blocks a router that has followed all KV events knows to be cached, and the number of the next
  * batch; RAD_E_STATE: no events are published. In order of the tiers; a copy made between two steps,

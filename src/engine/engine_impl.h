@@ -77,6 +77,15 @@ typedef struct engine_job {
     uint64_t token_ns; /* when the newest token came; 0: none has */
 } engine_job;
 
+/* What the scheduler's thread has told of itself last (engine_stats.c). */
+typedef struct engine_notes {
+    pthread_mutex_t lock; /* of the two that others read */
+    engine_stats stats;
+    uint64_t at_ns;
+    uint64_t window_at_ns, window_tokens; /* of the throughput; S's, as the next */
+    double throughput;
+} engine_notes;
+
 /* T and S to D. */
 typedef struct detok_message {
     engine_job *job;
@@ -143,6 +152,7 @@ struct engine {
     engine_counts counts;
 
     latency_counters latency; /* any thread */
+    engine_notes notes;
 };
 
 /* What engine_create has loaded, or a test has made. Everything is owned by the engine
@@ -262,6 +272,10 @@ rad_status engine_run_on_scheduler(engine *e, void (*fn)(engine *e, void *user),
  */
 void engine_fill_stats(engine *e, engine_stats *stats);
 void engine_add_stats(engine *e, engine_stats *stats);
+
+/* What engine_peek_stats tells from now on; unless `now`, only where it is some milliseconds old. The
+ * scheduler's thread. */
+void engine_note_stats(engine *e, bool now);
 
 /* engine_events.c: the publisher, if the params ask for one (before the scheduler, which then tells);
  * and what the scheduler's thread does after each step. */

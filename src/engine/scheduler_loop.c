@@ -29,6 +29,7 @@ typedef struct engine_call {
 static void run_call(engine *e, engine_call *call)
 {
     call->fn(e, call);
+    engine_note_stats(e, true); /* who has called finds what he did */
     pthread_mutex_lock(&call->lock);
     call->done = true;
     pthread_cond_signal(&call->cond);
@@ -59,7 +60,10 @@ void *scheduler_loop(void *arg)
         bool rest = idle && !e->paused && !scheduler_has_background(e->scheduler);
         /* Asked before the pop: what was pushed before the ring was closed is in it then. */
         bool closed = message_ring_is_closed(&e->to_scheduler);
-        if (rest || e->paused) tell_use(e);
+        if (rest || e->paused) {
+            tell_use(e);
+            engine_note_stats(e, true);
+        }
         uint64_t wait_ns = rest        ? scheduler_self_check_due_ns(e->scheduler)
                            : e->paused ? RING_FOR_EVER
                                        : 0;
@@ -80,6 +84,7 @@ void *scheduler_loop(void *arg)
         tell_use(e);
         if (!e->paused) scheduler_step(e->scheduler);
         engine_publish_events(e);
+        engine_note_stats(e, false);
     }
 }
 
@@ -88,6 +93,10 @@ void engine_on_output(void *user, const req_output *outputs, uint32_t count)
     engine *e = user;
     detok_message messages[64];
     const uint64_t now_ns = e->env.now_ns(e->env.user);
+    bool ends = false;
+    for (uint32_t i = 0; i < count; i++)
+        ends = ends || outputs[i].finish;
+    engine_note_stats(e, ends); /* before anybody has the answer */
     for (uint32_t done = 0; done < count;) {
         uint32_t n = RAD_MIN(count - done, (uint32_t)RAD_COUNT(messages));
         for (uint32_t i = 0; i < n; i++) {

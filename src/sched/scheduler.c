@@ -345,6 +345,7 @@ static rad_cache_params tree_params(scheduler *s)
         .max_namespaces = s->params.max_namespaces,
         .eviction = s->params.eviction,
         .enable_kv_events = s->params.kv_events,
+        .explain_namespaces = s->params.explain_namespaces,
         .explain_pages = explain_pages(s),
         .state_pool = s->pools.states.pool,
         /* Behind the front of a page no state is kept. */

@@ -90,6 +90,7 @@ typedef struct scheduler_params {
     bool retention;             /* requests may ask to be retained */
     uint64_t max_pinned_tokens; /* budget of pins; 0: none */
 
+    bool explain_namespaces; /* count what other namespaces have cached of a prompt */
     bool kv_events; /* the cache tells what enters and leaves it, on all tiers: see
                      * scheduler_take_events. Not for a ChunkCache */
 

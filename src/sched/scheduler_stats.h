@@ -95,6 +95,11 @@ typedef struct scheduler_stats {
     uint64_t loaded_tokens;  /* of cached_tokens: from the host */
     uint64_t fetched_tokens; /* and of these: from storage */
     uint64_t copied_tokens;  /* of cached_tokens: from pages that begin alike */
+    /* Tokens of prompts that were computed although they had been, or were, somewhere: */
+    uint64_t evicted_wanted_tokens;      /* the device had evicted them, */
+    uint64_t host_evicted_wanted_tokens; /* the host had; */
+    uint64_t page_rounded_tokens;        /* cached, but not up to the end of a page; */
+    uint64_t other_namespace_tokens;     /* cached for others: with explain_namespaces */
     uint64_t lost_loads;     /* requests that were computed again because a load failed */
     uint64_t kv_errors;      /* calls of the cache that should not fail and did */
     uint32_t num_running;

@@ -62,7 +62,7 @@ void access_begin(server *s, struct evhttp_request *http)
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(http);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     const char *given = evhttp_find_header(evhttp_request_get_input_headers(http), "X-Request-Id");
-    *a = (access_record){.begun_ns = server_now_ns(s)};
+    *a = (access_record){.begun_ns = server_now_ns(s), .endpoint = ANSWER_ENDPOINTS - 1};
     if (is_id(given))
         snprintf(a->id, sizeof a->id, "%s", given);
     else
@@ -81,6 +81,7 @@ void access_begin(server *s, struct evhttp_request *http)
 void access_end(server *s, const access_record *a, const char *more)
 {
     if (a->status >= 400 || a->failed) s->num_failed_requests++;
+    answer_counts_add(&s->answers, a->endpoint, a->status);
     char status[32] = "- (the client left)";
     if (a->status) snprintf(status, sizeof status, "%d%s", a->status, a->failed ? " failed" : "");
     rad_log(&s->env, RAD_LOG_INFO, "%s %s %.3f s, request %s, from %s%s%s", a->what, status,
@@ -91,6 +92,7 @@ void access_end(server *s, const access_record *a, const char *more)
 void access_refused(server *s, int fd, int status, const char *why, char *id)
 {
     access_record a = {.begun_ns = server_now_ns(s), .status = status, .what = "- -"};
+    a.endpoint = ANSWER_ENDPOINTS - 1;
     make_id(s, a.id);
     memcpy(id, a.id, sizeof a.id);
     find_peer(fd, a.peer, sizeof a.peer);

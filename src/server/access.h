@@ -21,6 +21,7 @@ typedef struct access_record {
     uint64_t begun_ns;
     int status;  /* of the answer, 0: none yet */
     bool failed; /* a stream that ended with an error, whatever its status */
+    uint32_t endpoint; /* see server_endpoint_name */
     char id[ACCESS_MAX_ID + 1];
     char peer[48];  /* the address; "-": unknown */
     char what[144]; /* method and path, without the query */

@@ -1,7 +1,8 @@
 /* admin.c - health, what is served, figures, and emptying the cache.
  *
- * Figures come from the scheduler thread between two steps, and a step can take a second;
- * the event loop must not wait for that. So a worker asks. */
+ * /server_info has figures from the scheduler thread between two steps, and a step can take a second;
+ * the event loop must not wait for that. So a worker asks. /metrics and /get_load have what that
+ * thread has told last, at once. */
 #include "base/cpu.h"
 #include "server/api_fields.h"
 #include "server/cached_tokens.h"
@@ -148,11 +149,11 @@ static json_t *figures_json(const server_figures *f, bool cache_figures)
     return json;
 }
 
-static server_figures figures_of(const call *c)
+static server_figures figures_of(const server *s, const engine_stats *stats)
 {
-    server_figures f = {.engine = c->stats,
-                        .http_requests = c->server->num_http_requests,
-                        .http_failed = c->server->num_failed_requests};
+    server_figures f = {.engine = *stats,
+                        .http_requests = s->num_http_requests,
+                        .http_failed = s->num_failed_requests};
     figures_derive(&f);
     return f;
 }
@@ -160,7 +161,7 @@ static server_figures figures_of(const call *c)
 static void answer_server_info(call *c)
 {
     const engine_info *i = engine_get_info(c->server->engine);
-    server_figures f = figures_of(c);
+    server_figures f = figures_of(c->server, &c->stats);
     json_t *json = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:[o]}",
         "model_path", i->model_path, "served_model_name", models_name(c->server, 0), "architecture",
@@ -206,19 +207,6 @@ static void answer_server_info(call *c)
     call_reply_json(c, 200, json);
 }
 
-static void answer_metrics(call *c)
-{
-    struct evbuffer *body = evbuffer_new();
-    if (!body) {
-        call_reply_json(c, 503, NULL);
-        return;
-    }
-    server_figures f = figures_of(c);
-    prometheus_write(body, engine_get_info(c->server->engine), &f,
-                     cached_figures(&c->server->params));
-    call_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", body);
-    evbuffer_free(body);
-}
 
 static void answer_flush(call *c)
 {
@@ -236,20 +224,7 @@ static void answer_flush(call *c)
     call_reply_json(c, err.http_status, error_json(&err));
 }
 
-/* A list, as of several ranks. */
-static void answer_load(call *c)
-{
-    const scheduler_stats *s = &c->stats.sched;
-    json_int_t used = (json_int_t)(s->max_total_tokens - s->available_tokens);
-    call_reply_json(c, 200,
-                    json_pack("[{s:i, s:I, s:I, s:I}]", "dp_rank", 0, "num_reqs",
-                              (json_int_t)s->num_running + s->num_waiting, "num_waiting_reqs",
-                              (json_int_t)s->num_waiting, "num_tokens", used));
-}
-
-static const call_ops load_ops = {.answer = answer_load, .work = work_stats};
 static const call_ops server_info_ops = {.answer = answer_server_info, .work = work_stats};
-static const call_ops metrics_ops = {.answer = answer_metrics, .work = work_stats};
 static const call_ops flush_ops = {.answer = answer_flush, .work = work_flush};
 
 void handle_server_info(server *s, struct evhttp_request *http)
@@ -257,14 +232,35 @@ void handle_server_info(server *s, struct evhttp_request *http)
     call_start_work(s, &s->workers[WORKER_ADMIN], &server_info_ops, http, 0, NULL);
 }
 
+/* ---- figures that nobody waits for: routers and Prometheus ask again and again ---- */
+
+/* A list, as of several ranks. */
 void handle_get_load(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->workers[WORKER_ADMIN], &load_ops, http, 0, NULL);
+    engine_stats stats;
+    engine_peek_stats(s->engine, &stats);
+    const scheduler_stats *f = &stats.sched;
+    const json_int_t used = (json_int_t)(f->max_total_tokens - f->available_tokens);
+    reply_json(http, 200,
+               json_pack("[{s:i, s:I, s:I, s:I}]", "dp_rank", 0, "num_reqs",
+                         (json_int_t)f->num_running + f->num_waiting, "num_waiting_reqs",
+                         (json_int_t)f->num_waiting, "num_tokens", used));
 }
 
 void handle_metrics(server *s, struct evhttp_request *http)
 {
-    call_start_work(s, &s->workers[WORKER_ADMIN], &metrics_ops, http, 0, NULL);
+    engine_stats stats;
+    struct evbuffer *body = evbuffer_new();
+    engine_peek_stats(s->engine, &stats);
+    server_figures f = figures_of(s, &stats);
+    process_figures_get(&f.process);
+    for (int kind = 0; kind < LATENCY_KINDS; kind++)
+        engine_get_latency(s->engine, (latency_kind)kind, &f.latency[kind]);
+    if (body)
+        prometheus_write(body, engine_get_info(s->engine), &f, &s->answers,
+                         cached_figures(&s->params));
+    turn_spend(s, UNITS_METRICS);
+    reply_body(http, "text/plain; version=0.0.4; charset=utf-8", body);
 }
 
 /* "host,storage" as bits; NULL when nothing is named, or it is not known. */

@@ -6,9 +6,12 @@
 #define SERVER_FIGURES_H
 
 #include "engine/engine.h"
+#include "server/process_figures.h"
 
 typedef struct server_figures {
     engine_stats engine;
+    latency_histogram latency[LATENCY_KINDS];
+    process_figures process;
     uint64_t http_requests, http_failed;
 
     /* Made of the others by figures_derive. */
@@ -41,6 +44,12 @@ typedef struct figure {
 const figure *figures_table(size_t *count);
 
 uint64_t figure_count(const figure *row, const server_figures *f); /* as it is stored */
+/* The histograms beside the table (prometheus.c). */
+typedef struct latency_metric {
+    const char *metric, *help;
+} latency_metric;
+extern const latency_metric latency_metrics[LATENCY_KINDS];
+
 double figure_value(const figure *row, const server_figures *f);   /* as /metrics has it */
 
 #endif

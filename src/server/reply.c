@@ -82,16 +82,24 @@ void reply_json(struct evhttp_request *http, int http_status, json_t *json)
     access_end(s, &s->access, "");
 }
 
-void reply_text(struct evhttp_request *http, const char *json, size_t len)
+void reply_body(struct evhttp_request *http, const char *content_type, struct evbuffer *body)
 {
     server *s = http->on_complete_cb_arg;
-    struct evbuffer *body = evbuffer_new();
-    bool whole = body && evbuffer_add(body, json, len) == 0;
-    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", "application/json");
-    s->access.status = whole ? 200 : 503;
+    evhttp_add_header(evhttp_request_get_output_headers(http), "Content-Type", content_type);
+    s->access.status = body ? 200 : 503;
     send_bytes(http, s->access.status, body);
     if (body) evbuffer_free(body);
     access_end(s, &s->access, "");
+}
+
+void reply_text(struct evhttp_request *http, const char *json, size_t len)
+{
+    struct evbuffer *body = evbuffer_new();
+    if (body && evbuffer_add(body, json, len) != 0) {
+        evbuffer_free(body);
+        body = NULL;
+    }
+    reply_body(http, "application/json", body);
 }
 
 const dialect *dialect_of_request(struct evhttp_request *http)

@@ -11,6 +11,7 @@
 #include "server/server_priv.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/http.h>
@@ -72,6 +73,24 @@ struct route {
 static const struct route routes[] = {SERVER_ROUTES(ROUTE)};
 static const struct route named_routes[] = {SERVER_NAMED_ROUTES(ROUTE)};
 #undef ROUTE
+
+static_assert(sizeof routes + sizeof named_routes < ANSWER_ENDPOINTS * sizeof routes[0],
+              "and others");
+
+const char *server_endpoint_name(uint32_t i)
+{
+    const uint32_t plain = RAD_COUNT(routes);
+    if (i < plain) return routes[i].path;
+    return i - plain < RAD_COUNT(named_routes) ? named_routes[i - plain].path : "other";
+}
+
+static uint32_t endpoint_of(const struct route *r)
+{
+    if (!r) return ANSWER_ENDPOINTS - 1;
+    const bool plain = r >= routes && r < routes + RAD_COUNT(routes);
+    return plain ? (uint32_t)(r - routes)
+                 : (uint32_t)(RAD_COUNT(routes) + (size_t)(r - named_routes));
+}
 
 /* "GET, HEAD, PUT", as the header Allow has it. */
 static void allowed_methods(const struct route *route, char *text, size_t size)
@@ -160,6 +179,7 @@ static void on_request(struct evhttp_request *http, void *arg)
     const struct route *route = find_route(path ? path : "");
     api_error err;
     s->num_http_requests++;
+    s->access.endpoint = endpoint_of(route);
     if (!watched) {
         evhttp_add_header(evhttp_request_get_output_headers(http), "Connection", "close");
         api_fail(&err, 503, NULL, "no memory for this connection");

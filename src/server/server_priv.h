@@ -3,6 +3,7 @@
 #define SERVER_SERVER_PRIV_H
 
 #include "base/base.h"
+#include "server/answer_counts.h"
 #include "server/api_keys.h"
 #include "server/browsers.h"
 #include "server/call.h"
@@ -116,6 +117,7 @@ struct server {
     uint64_t stop_at_ns;
     uint64_t num_http_requests;
     uint64_t num_failed_requests; /* of these, answered with an error */
+    answer_counts answers;        /* by endpoint and status */
     access_record access;         /* of the request that is being looked at */
     const char *owner;            /* and whose key it has; NULL: nobody's */
     bool is_admin;                /* an administrator's key */
@@ -140,6 +142,7 @@ struct server {
 };
 
 uint64_t server_now_ns(const server *s);
+const char *server_endpoint_name(uint32_t endpoint); /* a path; "/v1/models/..."; or "other" */
 void server_wake(server *s);
 void server_leave_when_done(server *s); /* ends the loop when a stop has nothing to wait for */
 
@@ -152,6 +155,8 @@ void call_start_work(server *s, worker *w, const call_ops *ops, struct evhttp_re
 /* They leave a line in the log: of the request that on_request, or a worker, handed over last. */
 void reply_json(struct evhttp_request *http, int http_status, json_t *json); /* takes json */
 void reply_text(struct evhttp_request *http, const char *json, size_t len);  /* JSON already */
+/* Taken; NULL (no memory) is a 503. */
+void reply_body(struct evhttp_request *http, const char *content_type, struct evbuffer *body);
 void reply_error(struct evhttp_request *http, const api_error *err);
 
 /* ---- the same without a line, for calls, which leave theirs at their end ---- */
@@ -171,6 +176,7 @@ enum {
     UNITS_REQUEST = 100,    /* a request, whatever it holds */
     UNITS_PROMPT = 20,      /* one of its prompts */
     UNITS_EVENT = 20,       /* one event of the engine's */
+    UNITS_METRICS = 2000,   /* all figures as text */
     UNITS_LOGPROB = 8,      /* one alternative written with its bytes */
     UNITS_HANDSHAKE = 4000, /* of TLS, with a key of RSA */
     BYTES_A_UNIT = 2 /* of JSON to be parsed: a value has no fewer; of text to be written 64 */
@@ -238,6 +244,6 @@ json_t *json_kv_events(const engine_info *info);
 /* POST /flush_cache where storage is among the tiers. */
 void flush_storage(server *s, struct evhttp_request *http, uint32_t tiers, uint64_t wait_ms);
 void prometheus_write(struct evbuffer *out, const engine_info *info, const server_figures *f,
-                      bool cache_figures); /* those too that tell what a request found */
+                      const answer_counts *answers, bool cache_figures); /* those too that tell what a request found */
 
 #endif

@@ -362,7 +362,7 @@ def test_memory_is_made_ready_ahead_of_requests():
             s.ask("/v1/completions", {"prompt": prompt, "max_tokens": 1})
             if ahead:  # 101 tokens behind the first slot, which nobody is given
                 check(s.await_populated(wanted + 80 * token) < wanted + 120 * token)
-            check('radish:kv_populated_bytes{model_name="story"}' in s.metrics())
+            check('radish_kv_populated_bytes{model_name="story"}' in s.metrics())
 
 
 def test_the_wait_for_a_next_token_is_limited_unless_told_otherwise():

@@ -46,7 +46,7 @@ def test_the_server_says_where_it_computes():
             check((NO_GPU in said.get("why_no_gpu", "")) == asked, args, said)
             check("gpu_memory_total_bytes" in said["internal_states"][0], said)
             body = server.metrics()
-            check('radish:device_info{model_name="' in body and ',device="cpu",device_name=""} 1'
+            check('radish_device_info{model_name="' in body and ',device="cpu",device_name=""} 1'
                   in body, body[-500:])
             check("gpu_memory" not in body)
 
@@ -125,7 +125,7 @@ def test_a_server_on_a_gpu():
         check(0.4 * total < total - free <= 0.55 * total and pool < 0.5 * total, pool, figures)
         text = server.metrics()
         check(',device="cuda:0",device_name="emulated GPU (sm_90)"} 1' in text, text[-400:])
-        check('radish:gpu_memory_bytes{model_name="radish-tiny",kind="total"} 300000000' in text, text[-900:])
+        check('radish_gpu_memory_bytes{model_name="radish-tiny",kind="total"} 300000000' in text, text[-900:])
         question = {"messages": [{"role": "user", "content": "What is the capital of France?"}],
                     "temperature": 0, "max_tokens": 4}
         cached = []

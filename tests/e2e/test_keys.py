@@ -90,7 +90,7 @@ def test_each_key_has_its_own_cache():
 
 
 TIMES = re.compile(r"_ns$|_age|_id$|^(id|created|e2e_latency|port|kv_populated_bytes|self_checks)$")
-TIMED_LINES = re.compile(r"seconds|cpu_|populated|self_check")
+TIMED_LINES = re.compile(r"seconds|cpu_|populated|resident|self_check")
 
 
 def without_times(told):

@@ -208,7 +208,7 @@ def test_followers_that_lose_frames_know_what_is_cached():
             index = careless.index(dump["next_seq"])["blocks"]
             check(not index["GPU"] and not index["CPU_PINNED"], index)
             metrics = s.metrics()
-            check("radish:kv_event_dropped_batches_total" in metrics and "radish:kv_event_replays_total" in metrics)
+            check("radish_kv_event_dropped_batches_total" in metrics and "radish_kv_event_replays_total" in metrics)
             careful.close()
             careless.close()
             late.close()

@@ -50,9 +50,9 @@ def test_a_limit_gives_up_the_least_useful_and_counts_it():
         figures = s.figures()
         check(figures["namespaces"] == 8 == figures["max_namespaces"], figures)
         metrics = s.metrics()
-        check('radish:namespaces{model_name="radish-tiny",tier="device"} 8' in metrics, metrics)
+        check('radish_namespaces{model_name="radish-tiny",tier="device"} 8' in metrics, metrics)
         given_up = f'tier="device"}} {figures["namespaces_given_up"]}\n'
-        check("radish:namespaces_given_up_total" in metrics and given_up in metrics, metrics)
+        check("radish_namespaces_given_up_total" in metrics and given_up in metrics, metrics)
 
 
 def test_the_host_has_places_by_its_own_pages():

@@ -187,8 +187,8 @@ def test_prompts_and_their_states_come_back_from_the_host():
                     figures = s.wait_idle()
                 check(all(cached == 251 // page * page for _, cached in found), page, found)
                 m = metrics(s)
-                check(m["radish:hicache_host_total_states"] == 36, m)
-                check(m["radish:load_back_states_total"] >= 4, m)
+                check(m["radish_hicache_host_total_states"] == 36, m)
+                check(m["radish_load_back_states_total"] >= 4, m)
                 check(figures["states_available"] + figures["states_evictable"] == 6, figures)
                 check(figures["kv_errors"] == 0, figures)
 

@@ -65,7 +65,7 @@ def test_prompts_come_back_from_every_tier_with_the_same_answers():
             figures = s.wait_idle()
             check(figures["storage_written_tokens"] > 640, figures)
             metrics = s.metrics()
-            check('cache_source="host"' in metrics and "radish:hicache_transfers" in metrics)
+            check('cache_source="host"' in metrics and "radish_hicache_transfers" in metrics)
         with tiers(tmp) as s:  # a restart; the same prompts in another order
             for i, (text, want) in enumerate(list(zip(prompts(), plain))[::-1]):
                 ids, meta = ask(s, text)
@@ -137,7 +137,7 @@ def test_thresholds_and_threads_of_the_tiers_are_options():
                 settled(s)
         metrics = s.metrics()
         answers = {line.split('answer="')[1].split('"')[0]: float(line.split()[-1])
-                   for line in metrics.splitlines() if line.startswith("radish:hicache_loads_total")}
+                   for line in metrics.splitlines() if line.startswith("radish_hicache_loads_total")}
         check(answers["below_threshold"] > 0 and answers["taken"] == 0, answers)
     lost = radish("serve", STORIES, "--enable-hierarchical-cache", "--hicache-prefetch-threshold", 9,
                   "--hicache-storage-backend-extra-config", '{"prefetch_threshold": 64}', want=1)[1]

@@ -119,8 +119,8 @@ def check_host(directory, name):
         figures, m = s.wait_idle(), metrics(s)
         check(figures["host_window_total_tokens"] == 6 * i["swa_max_total_num_tokens"], figures)
         check(m["sglang:load_back_tokens_total"] > 900, m)
-        check(WINDOW * 4 <= m["radish:load_back_window_tokens_total"] <= WINDOW * 12, m)
-        check(m["radish:hicache_host_window_used_tokens"] > 0, m)
+        check(WINDOW * 4 <= m["radish_load_back_window_tokens_total"] <= WINDOW * 12, m)
+        check(m["radish_hicache_host_window_used_tokens"] > 0, m)
         check(figures["kv_errors"] == 0, figures)
         check(figures["swa_available_tokens"] + figures["swa_evictable_tokens"] ==
               i["swa_max_total_num_tokens"], figures)
@@ -166,7 +166,7 @@ def check_restart(directory, name, store):
         check(ask(s, ids) == (first[0], 249))
         m = metrics(s)
         check(m["sglang:prefetched_tokens_total"] == 249, m)
-        check(m["radish:prefetched_window_tokens_total"] == WINDOW, m)
+        check(m["radish_prefetched_window_tokens_total"] == WINDOW, m)
 
 
 def test_windows_come_back_from_a_store_after_a_restart():
