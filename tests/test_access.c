@@ -3,6 +3,7 @@
 #include "server_rig.h"
 
 #include "base/log_text.h"
+#include "server/trace_context.h"
 
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 static char **lines; /* all of them: who waits for something asks /metrics again and again */
@@ -219,6 +220,42 @@ TEST(what_moves_the_cursor_or_turns_the_text_is_taken_out)
         log_text_clean(line);
         CHECKF(!strcmp(line, cases[i].out), "%zu: '%s'\n", i, line);
     }
+}
+
+TEST(a_trace_is_read_as_the_header_has_it_or_not_at_all)
+{
+#define TRACE  "0af7651916cd43dd8448eb211c80319c"
+#define PARENT "b7ad6b7169203331"
+    static const struct {
+        const char *header;
+        bool fine, sampled;
+    } cases[] = {{"00-" TRACE "-" PARENT "-01", true, true},
+                 {"00-" TRACE "-" PARENT "-00", true, false},
+                 {"00-" TRACE "-" PARENT "-03", true, true},
+                 {"cc-" TRACE "-" PARENT "-01-what comes later", true, true},
+                 {"cc-" TRACE "-" PARENT "-01.", false, false},
+                 {"00-" TRACE "-" PARENT "-01-", false, false},
+                 {"ff-" TRACE "-" PARENT "-01", false, false},
+                 {"00-" TRACE "-" PARENT "-0", false, false},
+                 {"00-" TRACE "-" PARENT "-0g", false, false},
+                 {"00-00000000000000000000000000000000-" PARENT "-01", false, false},
+                 {"00-" TRACE "-0000000000000000-01", false, false},
+                 {"00-0AF7651916CD43DD8448EB211C80319C-" PARENT "-01", false, false},
+                 {"00_" TRACE "-" PARENT "-01", false, false},
+                 {"", false, false},
+                 {NULL, false, false}};
+    trace_context t, other;
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        const bool fine = trace_context_read(cases[i].header, &t);
+        CHECKF(fine == cases[i].fine && t.sampled == cases[i].sampled, "%s\n", cases[i].header);
+        CHECK(!strcmp(t.trace_id, fine ? TRACE : "") && !strcmp(t.parent_id, fine ? PARENT : ""));
+        CHECK(strlen(t.span_id) == (fine ? SPAN_ID_DIGITS : 0));
+    }
+    trace_context_begin(&t);
+    trace_context_begin(&other);
+    CHECK(strlen(t.trace_id) == TRACE_ID_DIGITS && strlen(t.span_id) == SPAN_ID_DIGITS &&
+          t.sampled);
+    CHECK(strcmp(t.trace_id, other.trace_id) != 0 && !t.parent_id[0]);
 }
 
 TEST_MAIN()

@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "engine/engine.h"
 
+#include <jansson.h>
 #include <radish/radish.h>
 
 #define RADISH_VERSION RAD_VERSION_STRING
@@ -49,6 +50,7 @@ typedef struct model_options {
     rad_log_level parsed_log_level;
     bool dtype_auto; /* nobody asked for one */
     bool log_times;  /* each line begins with the time */
+    bool log_json;  /* each line is a JSON object */
 } model_options;
 
 #define DEVICE_OPTION(o)                                                                           \
@@ -103,6 +105,10 @@ const char *cli_eviction_names(char *text, size_t size);
  * a key of another policy. */
 int cli_eviction(const char *command, const char *policy, const char *config,
                  rad_eviction_options *out);
+
+/* A line of a log that programs read: {"time", "level", "message"} and what is in `more` (taken; NULL:
+ * nothing). */
+void cli_log_json(rad_log_level level, const char *message, json_t *more);
 
 /* An env whose log goes to stderr from this level on; lives as long as `o`. */
 rad_env cli_env(model_options *o);

@@ -76,19 +76,44 @@ int model_options_check(const char *command, model_options *o, const char *posit
     return CLI_GO_ON;
 }
 
-static void log_to_stderr(void *user, rad_log_level level, const char *message)
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+
+/* "2026-11-23T15:04:05.678Z" */
+static void log_time(char *when, size_t size)
 {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    const model_options *o = user;
-    char when[40] = "";
     struct timespec now;
     struct tm utc;
+    *when = 0;
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || !gmtime_r(&now.tv_sec, &utc)) return;
+    size_t n = strftime(when, size, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(when + n, size - n, ".%03ldZ", now.tv_nsec / 1000000);
+}
+
+void cli_log_json(rad_log_level level, const char *message, json_t *more)
+{
+    char when[40];
+    log_time(when, sizeof when);
+    json_t *line = json_pack("{s:s, s:s, s:s}", "time", when, "level", level_names[level], "message",
+                             message);
+    if (line && more) json_object_update(line, more);
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text) fprintf(stderr, "%s\n", text); /* at once: threads' lines do not mix */
+    free(text);
+    json_decref(line);
+    json_decref(more);
+}
+
+static void log_to_stderr(void *user, rad_log_level level, const char *message)
+{
+    const model_options *o = user;
+    char when[40] = "";
     if (level > o->parsed_log_level) return;
-    if (o->log_times && clock_gettime(CLOCK_REALTIME, &now) == 0 && gmtime_r(&now.tv_sec, &utc)) {
-        size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
-        snprintf(when + n, sizeof when - n, ".%03ldZ ", now.tv_nsec / 1000000);
+    if (o->log_json) {
+        cli_log_json(level, message, NULL);
+        return;
     }
-    fprintf(stderr, "%sradish: %s: %s\n", when, names[level], message);
+    if (o->log_times) log_time(when, sizeof when);
+    fprintf(stderr, "%s%sradish: %s: %s\n", when, *when ? " " : "", level_names[level], message);
 }
 
 rad_env cli_env(model_options *o)

@@ -1,8 +1,10 @@
 /* serve.c - `radish serve`: load, say what is served, and serve. */
 #include "base/utf8.h"
 #include "cli/cli.h"
+#include "server/access.h"
 #include "server/api_keys.h"
 #include "server/browsers.h"
+#include "server/otlp.h"
 #include "server/server.h"
 #include "text/tool_call.h"
 
@@ -198,8 +200,31 @@ static int read_report(const char *text, server_params *p)
     return CLI_GO_ON;
 }
 
+/* --log-format json: what the line of a request says, field by field. */
+static void log_access(void *user, const access_record *a, double seconds)
+{
+    const model_options *model = user;
+    const char *path = strchr(a->what, ' ');
+    if (model->parsed_log_level < RAD_LOG_INFO) return;
+    json_t *more =
+        json_pack("{s:s%, s:s, s:i, s:b, s:f, s:s, s:s}", "method", a->what,
+                  path ? (size_t)(path - a->what) : strlen(a->what), "path", path ? path + 1 : "",
+                  "status", a->status, "failed", a->failed, "seconds", seconds, "request_id", a->id,
+                  "client", a->peer);
+    if (more && a->trace.trace_id[0]) {
+        json_object_set_new(more, "trace_id", json_string(a->trace.trace_id));
+        json_object_set_new(more, "span_id", json_string(a->trace.span_id));
+    }
+    if (more && a->has_tokens) {
+        json_object_set_new(more, "prompt_tokens", json_integer((json_int_t)a->prompt_tokens));
+        json_object_set_new(more, "cached_tokens", json_integer((json_int_t)a->cached_tokens));
+        json_object_set_new(more, "output_tokens", json_integer((json_int_t)a->output_tokens));
+    }
+    cli_log_json(RAD_LOG_INFO, "request", more);
+}
+
 /* Until a signal ends it. */
-static int serve(model_options *model, engine_params *engine_p, const server_params *server_p)
+static int serve(model_options *model, engine_params *engine_p, server_params *server_p)
 {
     rad_env env = cli_env(model);
     rad_error err = {0};
@@ -207,6 +232,10 @@ static int serve(model_options *model, engine_params *engine_p, const server_par
     server *s = NULL;
     int code = 0;
     model->log_times = true;
+    if (model->log_json) {
+        server_p->on_access = log_access;
+        server_p->access_user = model;
+    }
     engine_p->model_path = model->model;
     engine_p->dtype = model->parsed_dtype;
     engine_p->dtype_by_device = model->dtype_auto;
@@ -244,7 +273,7 @@ static int run_command(int argc, char **argv, config_file *config)
     server_params server_p = {.port = 30000, .request_memory = &request_memory};
     bool itl_given = false;
     cli_list names = {0};
-    const char *report = NULL;
+    const char *report = NULL, *log_format = NULL;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
     uint32_t timeout_request = 0, request_timeout = 0, timeout_keep_alive = 0, timeout_send = 0;
@@ -933,6 +962,21 @@ static int run_command(int argc, char **argv, config_file *config)
              "SGLang's and vLLM's, {\"publisher\": \"zmq\", \"endpoint\": \"tcp://*:5557\",\n"
              "\"replay_endpoint\": \"tcp://*:5558\"}; docs/kv-events.md has all keys. Who can\n"
              "connect there reads the token ids of all prompts. Default: nothing is published."},
+        {.kind = CLI_TEXT,
+         .name = "log-format",
+         .arg = "text|json",
+         .target = &log_format,
+         .help = "Lines of the log as text (default), or each a JSON object: time, level, message; of a\n"
+                 "request also its fields, trace_id among them where it has one."},
+        {.kind = CLI_TEXT,
+         .name = "otlp-endpoint",
+         .arg = "URL",
+         .target = &server_p.otlp_endpoint,
+         .help =
+             "Sends a span of each request, with its time in the queue, in prefill and in decode, to\n"
+             "an OpenTelemetry collector, as http://127.0.0.1:4318 (OTLP over HTTP, JSON). A request\n"
+             "with a traceparent is a part of that trace. Without a collector spans are counted\n"
+             "and dropped (/metrics)."},
         {.kind = CLI_FLAG,
          .name = "explain-namespaces",
          .target = &engine_p.explain_namespaces,
@@ -951,6 +995,12 @@ static int run_command(int argc, char **argv, config_file *config)
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
     if (code == CLI_GO_ON) code = read_report(report, &server_p);
+    model.log_json = log_format && !strcmp(log_format, "json");
+    if (code == CLI_GO_ON && log_format && !model.log_json && strcmp(log_format, "text") != 0)
+        code = cli_usage("serve", "--log-format is text or json, not '%s'", log_format);
+    rad_error wrong = {0};
+    if (code == CLI_GO_ON && server_p.otlp_endpoint && otlp_check(server_p.otlp_endpoint, &wrong))
+        code = cli_usage("serve", "--%s", wrong.text);
     server_p.served_model_names = names.texts;
     server_p.num_served_model_names = names.count;
     for (uint32_t i = names.count; i-- > 0;)

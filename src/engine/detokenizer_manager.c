@@ -159,6 +159,7 @@ static void handle(engine *e, const detok_message *m)
                           .prompt_tokens = job->prompt_tokens,
                           .completion_tokens = job->completion_tokens,
                           .hits = m->hits,
+                          .admitted_ns = job->admitted_ns,
                           /* Final since before the first output. */
                           .why = m->finish || has_token ? &job->r.why : NULL,
                           .matched_token = -1,

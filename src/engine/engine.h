@@ -295,6 +295,7 @@ typedef struct engine_event {
     const char *matched_stop; /* the stop string that ended it, else NULL */
     rad_token matched_token;  /* the end token that ended it, else -1 */
     double e2e_latency_s;     /* since submit; set in the last event */
+    uint64_t admitted_ns;     /* of the env's clock: when it left the queue; 0: it has not */
     draft_counts drafts; /* of its decode steps; in the last event, as the next two */
     uint32_t prediction_tokens;          /* that the client foretold, */
     uint32_t accepted_prediction_tokens; /* and of these such as the answer has */

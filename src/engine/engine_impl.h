@@ -29,6 +29,7 @@
 typedef struct engine_job {
     uint64_t id;
     uint64_t submitted_ns;
+    uint64_t admitted_ns; /* S's until its first output */
     uint64_t charged; /* to the request memory, but for what is shared */
     void (*on_event)(void *user, const engine_event *event);
     void *user;

@@ -121,8 +121,9 @@ void engine_on_admit(void *user, req *r)
     engine *e = user;
     engine_job *job = r->user;
     /* One that was retracted comes here again. */
-    if (engine_leave_queue(e, job))
-        latency_add(&e->latency, LATENCY_QUEUE, e->env.now_ns(e->env.user) - job->submitted_ns);
+    if (!engine_leave_queue(e, job)) return;
+    job->admitted_ns = e->env.now_ns(e->env.user);
+    latency_add(&e->latency, LATENCY_QUEUE, job->admitted_ns - job->submitted_ns);
 }
 
 /* ---- calls ---- */

@@ -67,6 +67,8 @@ void access_begin(server *s, struct evhttp_request *http)
         snprintf(a->id, sizeof a->id, "%s", given);
     else
         make_id(s, a->id);
+    const char *trace = evhttp_find_header(evhttp_request_get_input_headers(http), "traceparent");
+    if (!trace_context_read(trace, &a->trace) && s->otlp) trace_context_begin(&a->trace);
     find_peer(
         bufferevent_getfd(evhttp_connection_get_bufferevent(evhttp_request_get_connection(http))),
         a->peer, sizeof a->peer);
@@ -84,9 +86,16 @@ void access_end(server *s, const access_record *a, const char *more)
     answer_counts_add(&s->answers, a->endpoint, a->status);
     char status[32] = "- (the client left)";
     if (a->status) snprintf(status, sizeof status, "%d%s", a->status, a->failed ? " failed" : "");
-    rad_log(&s->env, RAD_LOG_INFO, "%s %s %.3f s, request %s, from %s%s%s", a->what, status,
-            (double)(server_now_ns(s) - a->begun_ns) * 1e-9, a->id, a->peer, *more ? ", " : "",
-            more);
+    const uint64_t now_ns = server_now_ns(s);
+    const double seconds = (double)(now_ns - a->begun_ns) * 1e-9;
+    if (s->otlp && a->trace.sampled) otlp_push(s->otlp, &(otlp_span){.access = *a, .end_ns = now_ns});
+    if (s->params.on_access) {
+        s->params.on_access(s->params.access_user, a, seconds);
+        return;
+    }
+    rad_log(&s->env, RAD_LOG_INFO, "%s %s %.3f s, request %s%s%s, from %s%s%s", a->what, status,
+            seconds, a->id, a->trace.trace_id[0] ? ", trace " : "", a->trace.trace_id, a->peer,
+            *more ? ", " : "", more);
 }
 
 void access_refused(server *s, int fd, int status, const char *why, char *id)

@@ -4,12 +4,15 @@
  *     tokens, 0 cached, 3 out
  *
  * A request is called what its header X-Request-Id says, if that is one word of printable ASCII,
- * else by a random number; the answer has it in the same header. Answers with an error, whoever
+ * else by a random number; the answer has it in the same header. Where it belongs to a trace
+ * (traceparent), or spans are sent (otlp.h), "trace" and its id stand behind that. Answers with an error, whoever
  * gave them, are counted. The server's thread only. */
 #ifndef SERVER_ACCESS_H
 #define SERVER_ACCESS_H
 
 #include "base/base.h"
+
+#include "server/trace_context.h"
 
 #include <event2/http.h>
 
@@ -25,6 +28,13 @@ typedef struct access_record {
     char id[ACCESS_MAX_ID + 1];
     char peer[48];  /* the address; "-": unknown */
     char what[144]; /* method and path, without the query */
+    trace_context trace;
+
+    /* Of a request that came to a prompt: all of its prompts together, */
+    bool has_tokens;
+    uint64_t prompt_tokens, cached_tokens, output_tokens;
+    uint64_t admitted_ns, first_ns; /* and when the first one was taken, and had its first token; 0:
+                                     * it did not come so far */
 } access_record;
 
 /* A whole request is there: names it in s->access, and in the header of its answer. */

@@ -254,6 +254,7 @@ void handle_metrics(server *s, struct evhttp_request *http)
     engine_peek_stats(s->engine, &stats);
     server_figures f = figures_of(s, &stats);
     process_figures_get(&f.process);
+    if (s->otlp) otlp_get_stats(s->otlp, &f.otlp);
     for (int kind = 0; kind < LATENCY_KINDS; kind++)
         engine_get_latency(s->engine, (latency_kind)kind, &f.latency[kind]);
     if (body)

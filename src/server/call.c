@@ -37,7 +37,7 @@ static void abort_items(call *c)
             engine_abort(c->server->engine, c->items[i].id);
 }
 
-static void log_call(const call *c)
+static void log_call(call *c)
 {
     uint64_t prompt = 0, cached = 0, completion = 0;
     char id[201], more[320] = "";
@@ -54,7 +54,14 @@ static void log_call(const call *c)
         snprintf(more, sizeof more, "\"%s\": %llu prompt tokens, %llu cached, %llu out", id,
                  (unsigned long long)prompt, (unsigned long long)cached,
                  (unsigned long long)completion);
-    access_end(c->server, &c->access, more);
+    access_record *a = &c->access;
+    a->has_tokens = c->num_items > 0;
+    a->prompt_tokens = prompt;
+    a->cached_tokens = cached;
+    a->output_tokens = completion;
+    a->admitted_ns = c->num_items ? c->items[0].admitted_ns : 0;
+    a->first_ns = c->num_items && completion ? c->items[0].first_ns : 0;
+    access_end(c->server, a, more);
 }
 
 /* Frees a call that neither evhttp nor the engine nor a worker waits for any more. */

@@ -49,6 +49,7 @@ typedef struct call_item {
     uint32_t new_prediction_tokens, new_accepted_prediction_tokens;
     draft_counts new_drafts;
     prompt_hits new_hits;
+    uint64_t new_admitted_ns;
     req_why new_why;
     engine_finish new_finish;
     rad_status status; /* with an ERROR; written before new_finish is seen */
@@ -84,6 +85,7 @@ typedef struct call_item {
     uint32_t prediction_tokens, accepted_prediction_tokens; /* once it has finished, */
     draft_counts drafts;                                    /* and this */
     uint64_t first_ns;       /* when its first news came */
+    uint64_t admitted_ns;    /* when it left the queue; 0: it has not */
     uint64_t tokens_counted; /* of its client's */
     prompt_hits hits;
     req_why why;

@@ -57,6 +57,7 @@ void inbox_on_event(void *user, const engine_event *event)
     item->new_prompt_tokens = event->prompt_tokens;
     item->new_completion_tokens = event->completion_tokens;
     item->new_hits = event->hits;
+    item->new_admitted_ns = event->admitted_ns;
     if (event->why) item->new_why = *event->why;
     if (event->finish != ENGINE_FINISH_NONE) {
         item->status = event->status;
@@ -176,6 +177,7 @@ call_item *inbox_merge(call_item *item)
     item->accepted_prediction_tokens = item->new_accepted_prediction_tokens;
     item->drafts = item->new_drafts;
     item->hits = item->new_hits;
+    item->admitted_ns = item->new_admitted_ns;
     item->why = item->new_why;
     if (item->lost && item->new_finish != ENGINE_FINISH_ERROR) {
         item->status = RAD_E_NOMEM;

@@ -385,6 +385,12 @@ static const figure table[] = {
     {"transfers_under_way", GAUGE("radish_hicache_transfers", "Transfers under way."),
      TIER(tickets)},
 
+    /* spans */
+    {NULL, "radish_otlp_requests_total", ",result=\"sent\"", "counter",
+     "Requests as spans, see --otlp-endpoint: what became of them.", AT(otlp.sent)},
+    {NULL, "radish_otlp_requests_total", ",result=\"failed\"", NULL, NULL, AT(otlp.failed)},
+    {NULL, "radish_otlp_requests_total", ",result=\"dropped\"", NULL, NULL, AT(otlp.dropped)},
+
     /* the process */
     {NULL, COUNTER("process_cpu_seconds_total", "CPU time, of all cores."), AT_F64(process.cpu_s),
      TELLS},

@@ -6,12 +6,14 @@
 #define SERVER_FIGURES_H
 
 #include "engine/engine.h"
+#include "server/otlp.h"
 #include "server/process_figures.h"
 
 typedef struct server_figures {
     engine_stats engine;
     latency_histogram latency[LATENCY_KINDS];
     process_figures process;
+    otlp_stats otlp;
     uint64_t http_requests, http_failed;
 
     /* Made of the others by figures_derive. */

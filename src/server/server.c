@@ -475,6 +475,9 @@ rad_status server_create(const rad_env *env, engine *e, const server_params *par
     }
     if (status == RAD_OK && s->params.tls.certificate)
         status = tls_create(&s->params.tls, &s->tls, err);
+    if (status == RAD_OK && s->params.otlp_endpoint)
+        status = otlp_create(&s->env, s->params.otlp_endpoint, engine_get_info(s->engine)->model_name,
+                             &s->otlp, err);
     if (status == RAD_OK) status = create_sessions(s, err);
     if (status == RAD_OK) status = connections_init(s, err);
     if (status == RAD_OK) status = bind_listener(s, err);
@@ -528,6 +531,7 @@ void server_destroy(server *s)
         if (events[i]) event_free(events[i]);
     turn_fini(s);
     tls_destroy(s->tls);
+    otlp_destroy(s->otlp);
     clients_destroy(s->clients);
     response_store_destroy(s->responses);
     sessions_destroy(s->sessions);

@@ -18,6 +18,7 @@
 #include "server/tls.h"
 
 typedef struct server server;
+struct access_record;
 
 /* What clients are told of the tokens that their prompts found, see cached_tokens.h. */
 typedef enum report_cached_tokens {
@@ -77,6 +78,10 @@ typedef struct server_params {
     const char *tool_call_parser; /* how the model writes calls, see tool_call.h; "none": they are
                                    * text. NULL or "auto": by its chat template */
     const char *reasoning_parser; /* and reasoning, likewise */
+    const char *otlp_endpoint;    /* spans go there (otlp.h); NULL: nowhere */
+    /* A request is over: in place of its line in the log. NULL: the line. The server's thread. */
+    void (*on_access)(void *access_user, const struct access_record *record, double seconds);
+    void *access_user;
 } server_params;
 
 /* Bounds what all connections of the process together hold in buffers: unread bodies and

@@ -12,6 +12,7 @@
 #include "server/figures.h"
 #include "server/inspect.h"
 #include "server/model_digest.h"
+#include "server/otlp.h"
 #include "server/random_id.h"
 #include "server/response_store.h"
 #include "server/routes.h"
@@ -118,6 +119,7 @@ struct server {
     uint64_t num_http_requests;
     uint64_t num_failed_requests; /* of these, answered with an error */
     answer_counts answers;        /* by endpoint and status */
+    otlp *otlp;                   /* NULL: no spans are sent */
     access_record access;         /* of the request that is being looked at */
     const char *owner;            /* and whose key it has; NULL: nobody's */
     bool is_admin;                /* an administrator's key */
