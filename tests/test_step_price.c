@@ -53,6 +53,21 @@ TEST(what_is_read_once_for_all_costs_less)
     CHECK(near(step_cost(&costs, &step), 18 + 800 * (0.25 * 0.25 + 0.75 * 0.125)));
 }
 
+/* Drafts are rows as others, but the K/V that they see is read for their request anyway. */
+TEST(drafts_are_rows_that_read_nothing_of_their_own)
+{
+    const step_info plain = {.decode_tokens = 9, .decode_context = 800};
+    step_info step = {.decode_tokens = 3, .decode_context = 800, .draft_tokens = 6};
+    CHECK(near(step_cost(&costs, &step), step_cost(&costs, &plain)));
+    step.draft_context = 80;
+    CHECK(near(step_cost(&costs, &step), step_cost(&costs, &plain) + 80 * 0.125));
+    step_log log;
+    step_log_init(&log, NULL);
+    step_log_add(&log, &step);
+    CHECK(!step_log_median(&log, 0, 3)); /* not a step of three requests and nothing else */
+    step_log_fini(&log);
+}
+
 TEST(the_mean_of_two_measurements_lies_between_them)
 {
     step_costs twice = costs;

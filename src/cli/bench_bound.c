@@ -240,16 +240,17 @@ double bench_bound_kv_bytes(const bench_bound *b, const step_info *step)
 
 double bench_bound_of(bench_bound *b, const step_info *step)
 {
-    uint32_t rows = step->prefill_tokens + step->decode_tokens;
+    uint32_t rows = step->prefill_tokens + step->decode_tokens + step->draft_tokens;
     double kv = bench_bound_kv_bytes(b, step);
     double read_weights = bench_bound_read_rate(b, b->weight_bytes);
     double read_kv = bench_bound_read_rate(b, kv);
     double products = product_rate(b, b->type, RAD_MIN(rows, (uint32_t)MOST_ROWS));
     double many = product_rate(b, b->attention_type, MANY_ROWS);
     if (!rows || read_weights <= 0 || read_kv <= 0 || products <= 0 || many <= 0) return 0;
-    uint32_t logits = step->decode_tokens + (step->prefill_tokens > 0);
+    uint32_t logits = step->decode_tokens + step->draft_tokens + (step->prefill_tokens > 0);
     double flop = 2 * (rows * b->layer_weights + logits * b->output_weights);
-    double attention = b->attention * (double)(step->prefill_context + step->decode_context);
+    double attention = b->attention *
+                       (double)(step->prefill_context + step->decode_context + step->draft_context);
     double compute = flop / products + attention / many;
     return RAD_MAX(b->weight_bytes / read_weights, compute) + kv / read_kv;
 }

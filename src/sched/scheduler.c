@@ -50,8 +50,10 @@ static void tell_step(scheduler *s, const attn_kv_reads *reads, uint64_t forward
         uint64_t prefix = b->extend_prefix_lens[i], fresh = b->extend_seq_lens[i];
         uint64_t context = prefix * fresh + fresh * (fresh + 1) / 2;
         if (b->reqs[i]->state == REQ_DECODE) {
-            step.decode_tokens += (uint32_t)fresh;
-            step.decode_context += context;
+            step.decode_tokens++;
+            step.decode_context += prefix + 1;
+            step.draft_tokens += (uint32_t)fresh - 1;
+            step.draft_context += context - (prefix + 1);
         } else {
             step.prefill_tokens += (uint32_t)fresh;
             step.prefill_context += context;

@@ -56,19 +56,22 @@ static double line_at(const cost_line *line, double x)
     return RAD_MAX(y, 0);
 }
 
-/* What a mixed step spared is taken for its decoding requests' and its prompts' alike. */
+/* What a mixed step spared is taken for its decoding requests' and its prompts' alike. Drafts see
+ * K/V that is read for their request's own token. */
 static double decode_context_cost(const step_costs *c, const step_info *step)
 {
     double read = 1;
     if (step->kv_read_bytes < step->kv_unshared_bytes)
         read = (double)step->kv_read_bytes / (double)step->kv_unshared_bytes;
     return (double)step->decode_context *
-           (c->decode_context_s * read + c->decode_spared_s * (1 - read));
+               (c->decode_context_s * read + c->decode_spared_s * (1 - read)) +
+           (double)step->draft_context * c->decode_spared_s;
 }
 
 static double decode_cost(const step_costs *c, const step_info *step)
 {
-    return line_at(&c->decode, step->decode_tokens) + decode_context_cost(c, step);
+    return line_at(&c->decode, (double)step->decode_tokens + step->draft_tokens) +
+           decode_context_cost(c, step);
 }
 
 double step_cost(const step_costs *c, const step_info *step)
@@ -76,9 +79,9 @@ double step_cost(const step_costs *c, const step_info *step)
     if (!step->prefill_tokens) return decode_cost(c, step);
     double logits = line_at(&c->decode, step->logits_rows) -
                     line_at(&c->prefill, step->logits_rows);
-    return line_at(&c->prefill, (double)step->prefill_tokens + step->decode_tokens) +
-           RAD_MAX(logits, 0) + (double)step->prefill_context * c->prefill_context_s +
-           decode_context_cost(c, step);
+    const double rows = (double)step->prefill_tokens + step->decode_tokens + step->draft_tokens;
+    return line_at(&c->prefill, rows) + RAD_MAX(logits, 0) +
+           (double)step->prefill_context * c->prefill_context_s + decode_context_cost(c, step);
 }
 
 double step_log_cost(const step_costs *c, const step_log *log, double prefill_scale)
@@ -134,7 +137,8 @@ typedef struct step_shape {
 static bool has_shape(const step_info *step, const step_shape *s)
 {
     return step->prefill_tokens == s->prefill && step->decode_tokens == s->decode &&
-           step->decode_context >= s->least_context && step->decode_context <= s->most_context;
+           !step->draft_tokens && step->decode_context >= s->least_context &&
+           step->decode_context <= s->most_context;
 }
 
 static const step_info *median_of(step_log *log, step_shape s)
