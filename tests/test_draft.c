@@ -229,6 +229,17 @@ TEST(answers_of_a_namespace_are_recent_for_that_one_alone)
 {
     static const char *const salts[] = {NULL, NULL, "other", "other"};
     rig g;
+    for (uint32_t off = 0; off < 2; off++) { /* no drafts, and none of these: nothing is kept */
+        scheduler_params without = rig_params(8192, 1, 64);
+        without.draft_sources = draft_bit(DRAFT_RECENT);
+        without.draft_recent_tokens = off ? 0 : RECENT_LEAST;
+        without.max_draft_tokens = off ? 8 : 0;
+        rig_start(&g, without);
+        rig_req *q = rig_add(&g, (rad_token[]){1, 2, 3}, 3, 20);
+        rig_run(&g);
+        rig_expect(q, 20);
+        rig_stop(&g);
+    }
     rad_token ids[40];
     scheduler_params params = rig_params(8192, 1, 64);
     params.max_draft_tokens = 8;

@@ -89,7 +89,7 @@ static uint32_t propose_recent(scheduler *s, req *r, rad_token *out, uint32_t ro
 static void release_recent(scheduler *s, req *r)
 {
     const uint32_t lead = RAD_MIN(r->num_input, (uint32_t)RECENT_LEAD);
-    if (!(s->drafts.sources & draft_bit(DRAFT_RECENT)) || !r->finish || !r->num_output) return;
+    if (!s->drafts.recent.capacity || !r->finish || !r->num_output) return;
     draft_recent_add(&s->drafts.recent, r->extra_key, r->cache_salt,
                      r->fill_ids + r->num_input - lead, r->num_output + lead, lead);
 }
