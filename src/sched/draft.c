@@ -26,6 +26,7 @@ enum {
 static const float KEEP = 0.95f, KEEP_OF_ALL = 0.998f, KEEP_DOUBTED = 0.98f;
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
 static const float SURE = 0.95f;  /* who is as good is believed without asking others */
+static const float LIKELY = 0.5f; /* only such a guess says that rows are too dear */
 static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
 
 void draft_release(scheduler *s, req *r)
@@ -248,8 +249,8 @@ static uint32_t worth(const drafter *d, draft_room *left, const draft_seat *seat
     return n;
 }
 
-/* Some of what is offered, as many as pay and there is room for. False: there was a guess, and a
- * row is too dear for it. */
+/* Some of what is offered, as many as pay and there is room for. False: there was a likely guess,
+ * and a row is too dear for it. */
 static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
 {
     const uint32_t pay = worth(&s->drafts, left, seat);
@@ -261,7 +262,7 @@ static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
     r->draft.count = n;
     r->draft.kind = seat->offer.kind;
     r->draft.grade = seat->offer.grade;
-    return pay || !seat->offer.count;
+    return pay || seat->offer.right < LIKELY;
 }
 
 /* ---- a step ---- */
@@ -310,24 +311,23 @@ static void ask_prepared(scheduler *s, draft_kind kind, draft_seat *seats, uint3
         ask(s, asked[i]->r, kind, asked[i]->room, &asked[i]->offer);
 }
 
-/* Whether rows are worth asking for. Where not even certain drafts would pay, guesses are asked for
- * now and then, so that what rows cost is tried again where there are any. */
-static bool is_time_to_ask(const drafter *d, uint32_t num_decodes, double pairs)
+/* Whether not even certain drafts would pay. Guesses are asked for every so many steps then, so
+ * that what rows cost is tried again where there are any. */
+static bool rows_are_too_dear(const drafter *d, uint32_t num_decodes, double pairs)
 {
     const double row = draft_price_of_row(&d->price, pairs / num_decodes);
-    return d->at_any_price || d->price.step > MARGIN * row * num_decodes ||
-           d->steps % ASK_EVERY == 0;
+    return !d->at_any_price && d->price.step <= MARGIN * row * num_decodes;
 }
 
-static void note_refusal(drafter *d, uint32_t num_decodes, bool planned, bool refused)
+/* So many steps had some rows, or a likely guess and none. */
+static void note_refusal(drafter *d, uint32_t num_decodes, bool planned, uint32_t refused)
 {
+    const uint32_t wait = RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN);
     if (planned && !d->refused_steps) d->try_again = TRY_AGAIN;
-    if (planned) d->refused_steps = 0;
-    d->refused_steps += refused && !planned;
-    if (d->refused_steps < RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN)) return;
+    d->refused_steps = planned ? 0 : d->refused_steps + refused;
+    if (d->refused_steps < wait) return;
     draft_prices_forget_rows(&d->prices, num_decodes);
-    d->try_again =
-        RAD_MIN(2 * RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN), (uint32_t)TRY_AGAIN_MOST);
+    d->try_again = RAD_MIN(2 * wait, (uint32_t)TRY_AGAIN_MOST);
 }
 
 void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
@@ -339,7 +339,8 @@ void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     const uint32_t count = take_seats(s, seats, &pairs);
     const bool known = draft_prices_get(&d->prices, num_decodes, pairs, &d->price);
     const bool plain = !d->at_any_price && (!known || d->steps % PLAIN_EVERY == 0);
-    const bool ask_now = is_time_to_ask(d, num_decodes, pairs);
+    const bool dear = known && rows_are_too_dear(d, num_decodes, pairs);
+    const bool ask_now = !dear || d->steps % ASK_EVERY == 0;
     d->steps++;
     for (uint32_t i = 0; i < count && ask_now; i++)
         seats[i].offer = best_offer(s, seats[i].r, seats[i].room);
@@ -352,6 +353,6 @@ void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     for (uint32_t i = 0; i < count; i++) /* in turn the first */
         if (!plan(s, &left, &seats[(i + d->steps) % count])) refused = true;
     const uint32_t planned = rows - left.rows;
-    note_refusal(d, num_decodes, planned > 0, refused);
+    note_refusal(d, num_decodes, planned > 0, refused ? (dear ? ASK_EVERY : 1) : 0);
     d->most_planned = RAD_MAX(d->most_planned, planned);
 }
