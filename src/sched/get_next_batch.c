@@ -201,7 +201,9 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
     rad_status status = RAD_OK;
     uint32_t prefix;
     do {
-        r->kv = (rad_req_kv){.key = req_session_key(r, req_num_fill(r)), .priority = r->priority};
+        /* A turn leaves the key's last token to be computed: no row that is wanted is before it. */
+        r->kv = (rad_req_kv){.key = req_session_key(r, req_most_cached(r) + 1),
+                             .priority = r->priority};
         *match = (rad_match){0};
         prefix = 0;
         if (rad_cache_match_prefix(cache, key, slots, match, NULL) == RAD_OK &&
@@ -219,6 +221,7 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
         return RAD_E_STATE;
     }
     if (status < 0) s->stats.kv_errors++; /* begun all the same */
+    r->kv.key = req_session_key(r, req_num_fill(r));
     if (r->kv.row) {
         (void)rad_req_to_token_free(s->pools.req_to_token_pool, row);
     } else {
