@@ -25,7 +25,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8, MOST_ROWS = CONTEXT };
+enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8, MOST_ROWS = CONTEXT, SESSIONS = 2 };
 
 typedef struct history {
     req r;
@@ -66,6 +66,12 @@ typedef struct witness {
     witness_row rows_of_step[MOST_ROWS];
     uint32_t num_rows_of_step;
     bool drafts, rules; /* of some histories */
+    bool sessions;      /* likewise: two that are open all the time */
+    uint32_t session[SESSIONS];
+    history *in_session[SESSIONS]; /* NULL: it is idle */
+    rad_token said[SESSIONS][CONTEXT];
+    uint32_t num_said[SESSIONS]; /* at its last turn's end */
+    uint64_t turns;
     uint64_t proposed, accepted;
     uint32_t abort_every; /* of so many steps */
     uint64_t now;         /* the scheduler's clock, ns */
@@ -75,6 +81,7 @@ typedef struct witness {
 } witness;
 
 static witness w;
+static weights_policy witness_weights; /* of the models that are started */
 
 static inline uint32_t below(uint32_t n)
 {
@@ -278,10 +285,38 @@ static inline void on_output(void *user, const req_output *outputs, uint32_t cou
     }
 }
 
+/* A turn of an idle session: what it said last, whole or cut, and some more. 0: none is idle. */
+static inline uint32_t begin_turn(history *h, rad_token *ids, uint32_t *n)
+{
+    const uint32_t i = below(SESSIONS), most = CONTEXT - MOST_NEW - 1;
+    if (!w.sessions || below(4) || w.in_session[i]) return 0;
+    *n = RAD_MIN(w.num_said[i], most - 30);
+    if (*n && below(4) == 0) *n = below(*n);
+    memcpy(ids, w.said[i], *n * sizeof *ids);
+    if (*n >= most - 30) *n = 0; /* another conversation */
+    for (uint32_t k = 1 + below(30); k > 0; k--)
+        ids[(*n)++] = (rad_token)below(w.model->info.vocab_size);
+    w.in_session[i] = h;
+    w.turns++;
+    return w.session[i];
+}
+
+static inline void end_turn(const history *h)
+{
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        if (w.in_session[i] != h) continue;
+        w.in_session[i] = NULL;
+        w.num_said[i] = RAD_MIN(req_num_fill(&h->r), (uint32_t)CONTEXT);
+        memcpy(w.said[i], h->r.fill_ids, w.num_said[i] * sizeof *w.said[i]);
+    }
+}
+
 static inline void start_history(history *h)
 {
     rad_token ids[CONTEXT];
-    uint32_t n = w.make_prompt(ids);
+    uint32_t n = 0;
+    const uint32_t session = begin_turn(h, ids, &n);
+    if (!session) n = w.make_prompt(ids);
     req_params p = {.ids = ids,
                     .num_ids = n,
                     .max_new_tokens = 1 + below(MOST_NEW),
@@ -290,8 +325,9 @@ static inline void start_history(history *h)
                     .sampling = {.top_p = 1}};
     if (below(3) == 0)
         p.sampling = (sampling_params){
-            .temperature = 0.9f, .top_p = 0.95f, .top_k = 20, .seed = test_random(&w.state)};
-    if (below(8) == 0) p.cache_salt = "another tenant";
+            .temperature = 0.8f, .top_p = 0.95f, .top_k = 20, .seed = test_random(&w.state)};
+    if (below(8) == 0 && !session) p.cache_salt = "another tenant";
+    p.session = session;
     const uint32_t of_prompt = below(12);
     if (of_prompt < 2) { /* its own logprobs, with one alternative each, or its hidden states */
         p.prompt_logprobs = true;
@@ -318,6 +354,7 @@ static inline void end_history(history *h)
     uint32_t slot = below(KEPT), n = RAD_MIN(req_num_fill(&h->r), (uint32_t)CONTEXT);
     memcpy(w.kept[slot], h->r.fill_ids, n * sizeof *w.kept[slot]);
     w.kept_len[slot] = n;
+    end_turn(h);
     check_cold(h);
     req_fini(&h->r);
     memset(&h->r, 0, sizeof h->r);
@@ -327,6 +364,8 @@ static inline void run_histories(uint32_t count)
 {
     uint32_t started = 0;
     w.histories = 0;
+    for (int i = 0; i < SESSIONS && w.sessions; i++)
+        CHECK_OK(scheduler_session_open(w.s, &w.session[i], NULL));
     while (w.histories < count) {
         for (int i = 0; i < IN_FLIGHT && started < count; i++) {
             if (w.slots[i].r.user || below(2)) continue;
@@ -343,6 +382,11 @@ static inline void run_histories(uint32_t count)
             if (w.slots[i].r.user && !w.slots[i].live) end_history(&w.slots[i]);
     }
     CHECK(scheduler_is_idle(w.s));
+    CHECK_OK(scheduler_check(w.s, NULL));
+    for (int i = 0; i < SESSIONS && w.sessions; i++) {
+        CHECK_OK(scheduler_session_close(w.s, w.session[i], NULL));
+        w.num_said[i] = 0;
+    }
     CHECK_OK(scheduler_check(w.s, NULL));
     scheduler_stats st;
     scheduler_get_stats(w.s, &st);
@@ -389,9 +433,11 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
     rad_error err = {0};
     char what[sizeof w.what];
     runner *model;
-    snprintf(what, sizeof what, "%s %s, %s KV%s%s", name, kv_dtype_name(dtype),
-             kv_dtype_name(kv_dtype), kernels ? " by " : "", kernels ? kernels : "");
+    snprintf(what, sizeof what, "%s %s%s, %s KV%s%s", name, kv_dtype_name(dtype),
+             witness_weights == WEIGHTS_AS_Q8_0 ? " of q8_0" : "", kv_dtype_name(kv_dtype),
+             kernels ? " by " : "", kernels ? kernels : "");
     model_runner_params params = {.dtype = dtype,
+                                  .weights = witness_weights,
                                   .kv_dtype = kv_dtype,
                                   .set_kv_dtype = true,
                                   .max_batch_tokens = 4 * CONTEXT,
@@ -447,6 +493,8 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .draft_sources = w.drafts ? below(1u << DRAFT_KINDS) : 0,
                               .draft_recent_tokens = 1,
                               .draft_given = w.drafts ? guesses : (draft_guesser){0},
+                              .max_sessions = w.sessions ? SESSIONS : 0,
+                              .streaming_sessions = w.sessions && below(2),
                               .on_output = on_output,
                               .user = &w};
 }

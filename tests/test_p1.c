@@ -102,7 +102,7 @@ static uint32_t make_prompt(rad_token *ids)
  * have been retracted, or found anything. */
 static struct {
     uint32_t runs;
-    uint64_t cached, evicted, retracted, aborted, grouped, proposed, accepted;
+    uint64_t cached, evicted, retracted, aborted, grouped, proposed, accepted, turns;
     uint64_t guessed, guessed_right; /* by draft models */
 } few;
 
@@ -139,6 +139,7 @@ static runner *draft_runner(const gguf_file *file)
     const model_runner_params params = {.dtype = kv_dtype == RAD_F32 ? RAD_F32 : RAD_BF16,
                                         .kv_dtype = kv_dtype,
                                         .set_kv_dtype = true,
+                                        .weights = witness_weights,
                                         .max_batch_tokens = DRAFT_MODEL_TOKENS,
                                         .max_batch_logits = DRAFT_MODEL_LOGITS,
                                         .context_length = CONTEXT,
@@ -178,7 +179,7 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
 {
     witness_start_on(kernels, file, name, dtype, kv_dtype);
     w.make_prompt = make_prompt;
-    w.drafts = w.rules = with_drafts;
+    w.drafts = w.rules = w.sessions = with_drafts;
     if (f) {
         tampered.fault = f;
         w.wrong_is_meant = true;
@@ -202,6 +203,7 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
     }
     few.proposed += w.proposed;
     few.accepted += w.accepted;
+    few.turns += w.turns;
     print_message(
         "  %s: %llu rows of logits, %llu steps with groups, %llu tampered with, %llu rows "
         "differ\n",
@@ -281,7 +283,7 @@ TEST(recurrent_layers_give_the_same_bits_warm_and_cold)
 
 /* Drafts right and wrong, and rules, in half of the histories: the logits of each token, and the
  * token by its rule, are those of the text computed at once. All kinds of layers, pages of 1 and
- * 16, a pool that is too small, chunks beside. */
+ * 16, a pool that is too small, chunks and turns of sessions beside; weights of f32, bf16, q8_0. */
 TEST(drafts_give_the_bits_of_one_token_at_a_time)
 {
     const tiny_model *models[] = {&p1_llama,        &p1_moe,          &p1_latent,
@@ -295,11 +297,20 @@ TEST(drafts_give_the_bits_of_one_token_at_a_time)
     for (size_t i = 0; i < RAD_COUNT(models); i++) {
         window_tokens = models[i]->window ? 4 * models[i]->window + 80 : 0;
         run_tiny(models[i], FAULT_NONE, RAD_MIN(num_histories(), (uint32_t)test_scale(40, 1000)));
+        witness_weights = WEIGHTS_AS_Q8_0;
+        tiny_writer rounded;
+        gguf_file *file = p1_open(models[i], &rounded);
+        if (i < 4)
+            run_model(file, models[i]->arch, RAD_BF16, RAD_BF16, FAULT_NONE,
+                      RAD_MIN(num_histories(), (uint32_t)test_scale(20, 1000)));
+        gguf_close(file);
+        tiny_model_fini(&rounded);
+        witness_weights = WEIGHTS_AS_DTYPE;
     }
     print_message("  %llu of %llu drafts right, of draft models %llu of %llu\n",
                   (unsigned long long)few.accepted, (unsigned long long)few.proposed,
                   (unsigned long long)few.guessed_right, (unsigned long long)few.guessed);
-    CHECK(few.accepted > 0 && few.proposed > few.accepted);
+    CHECK(few.accepted > 0 && few.proposed > few.accepted && few.turns > 0);
     CHECK(few.guessed_right > 0 && few.guessed > few.guessed_right);
     gguf_close(other);
     tiny_model_fini(&writer);
