@@ -264,6 +264,7 @@ static int run_command(int argc, char **argv, config_file *config)
     memory_budget request_memory = {0};
     uint64_t max_request_memory = 0;
     engine_params engine_p = {.max_itl_ms = DEFAULT_MAX_ITL_MS,
+                              .speculative_algorithm = CLI_DRAFT_SOURCES,
                               .speculative_num_draft_tokens = CLI_DRAFT_TOKENS,
                               .speculative_ngram_capacity = CLI_RECENT_TOKENS,
                               .self_check_interval_s = DEFAULT_SELF_CHECK_S,
@@ -544,12 +545,13 @@ static int run_command(int argc, char **argv, config_file *config)
          .target = &engine_p.speculative_algorithm,
          .help =
              "Who guesses tokens that are computed in one step and kept as far as they are what\n"
-             "the model says; no answer depends on it. none (default): only the text that the\n"
-             "grammar of a constrained request forces; tree: besides, what requests of the same\n"
-             "namespace that began alike went on with; ngram: what stood behind the same tokens\n"
-             "earlier in the request's own text; recent: and in recent answers of its namespace;\n"
-             "prediction: what a request's 'prediction' foretells; or several of these with\n"
-             "commas between them. Nothing is guessed where it was measured not to pay."},
+             "the model says; no answer depends on it. none: only the text that the grammar of a\n"
+             "constrained request forces; tree: besides, what requests of the same namespace that\n"
+             "began alike went on with; ngram: what stood behind the same tokens earlier in the\n"
+             "request's own text; recent: and in recent answers of its namespace; prediction: what\n"
+             "a request's 'prediction' foretells; or several of these with commas between them.\n"
+             "Nothing is guessed where it was measured not to pay. Default\n" CLI_DRAFT_SOURCES
+             "."},
         {.kind = CLI_TEXT,
          .name = "speculative-draft-model-path",
          .arg = "FILE",

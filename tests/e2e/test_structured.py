@@ -122,8 +122,8 @@ def test_guessed_tokens_change_nothing():
                "return_token_ids": True, **form} for t in (0, 0.8) for form in (
                    {}, {"response_format": {"type": "json_schema", "json_schema": {"name": "c", "schema": CITY}}})]
     told, right = [], []
-    sources = "prediction,tree,ngram"
-    for flags in ([], ["--speculative-algorithm", sources], ["--speculative-num-draft-tokens", 0]):
+    kinds = "prediction", "tree", "ngram", "recent"
+    for flags in (["--speculative-algorithm", "none"], [], ["--speculative-num-draft-tokens", 0]):
         with Server(TINY, *flags) as s:
             if told:
                 for body, first in zip(bodies, told[0]):
@@ -133,9 +133,9 @@ def test_guessed_tokens_change_nothing():
             answers = [s.ask("/v1/chat/completions", body) for body in bodies * 2]
             told.append([a["choices"] for a in answers])
             figures = s.wait_idle()  # how many are guessed depends on what steps were measured to take
-            guessed = {k: figures["draft_tokens_" + k] for k in ("forced", "prediction", "tree", "ngram")}
+            guessed = {k: figures["draft_tokens_" + k] for k in ("forced", *kinds)}
             check(told[-1] == told[0], flags)
-            check(sources in flags or not guessed["tree"] + guessed["ngram"] + guessed["prediction"], guessed)
+            check(not flags or not sum(guessed[k] for k in kinds), guessed)
             check(0 not in flags or not guessed["forced"], guessed)
             if len(told) > 1:
                 right.append([a["usage"]["completion_tokens_details"] for a in answers])
