@@ -99,6 +99,9 @@ static engine_info fake_info = {.model_name = "fake \"model\"",
                                 .pooling = "last",
                                 .embedding_length = 4,
                                 .max_sessions = 3,
+                                .speculative_algorithm = "tree",
+                                .speculative_num_draft_tokens = 8,
+                                .draft_model_path = "",
                                 .radix_cache = true};
 
 static const double fake_hidden[] = {3, 4, 0, 12}; /* of every text */

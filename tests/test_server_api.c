@@ -449,6 +449,16 @@ TEST(answers_say_how_much_of_them_was_guessed)
     CHECK(json_object_size(told) == 2 && number(told, "accepted_prediction_tokens") == 6);
     CHECK(number(told, "rejected_prediction_tokens") == 4);
     json_decref(json);
+
+    pthread_mutex_lock(&f.engine->lock);
+    f.engine->stats.sched.drafts =
+        (draft_stats){.req_steps = 2, .proposed[DRAFT_NGRAM] = 4, .accepted[DRAFT_NGRAM] = 3};
+    pthread_mutex_unlock(&f.engine->lock);
+    json = ask(&f, "GET", "/get_server_info", "", 200);
+    CHECK(says(json, "speculative_algorithm", "tree"));
+    told = json_array_get(json_object_get(json, "internal_states"), 0);
+    CHECK(json_real_value(json_object_get(told, "avg_spec_accept_length")) == 2.5);
+    json_decref(json);
     fake_why = (req_why){0};
     fake_drafts = (draft_counts){0};
     stop(&f);

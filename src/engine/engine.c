@@ -247,6 +247,21 @@ static char *printable_copy(const rad_env *env, const char *text)
     return copy;
 }
 
+/* Who guesses, as --speculative-algorithm has it. */
+static void name_drafts(engine *e)
+{
+    const engine_params *p = &e->params;
+    uint32_t sources = 0;
+    size_t len = 0;
+    if (p->speculative_algorithm && p->speculative_num_draft_tokens)
+        (void)draft_sources_parse(p->speculative_algorithm, &sources, NULL);
+    snprintf(e->draft_sources, sizeof e->draft_sources, "none");
+    for (draft_kind kind = DRAFT_PREDICTION; kind < DRAFT_KINDS; kind++)
+        if (sources & draft_bit(kind) && len < sizeof e->draft_sources)
+            len += (size_t)snprintf(e->draft_sources + len, sizeof e->draft_sources - len, "%s%s",
+                                    len ? "," : "", draft_source_of(kind)->name);
+}
+
 static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err)
 {
     const char *name = e->params.served_model_name;
@@ -279,6 +294,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
     scheduler_get_stats(e->scheduler, &pool);
     const bool apart = pool.window_total_tokens;
     e->pooling = choose_pooling(e);
+    name_drafts(e);
     e->info = (engine_info){
         .model_name = e->model_name,
         .model_path = e->model_path,
@@ -330,6 +346,8 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
                    : e->pooling == POOL_MEAN ? "mean"
                                              : "last",
         .schedule_policy = schedule_policy_name(scheduler_policy(e->scheduler)),
+        .speculative_algorithm = e->draft_sources,
+        .speculative_num_draft_tokens = e->params.speculative_num_draft_tokens,
     };
     return RAD_OK;
 }
@@ -524,7 +542,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     log_info(e);
     e->params.served_model_name = e->params.model_path = e->params.chat_template = NULL;
     e->params.schedule_policy = e->params.pooling = e->params.device = NULL;
-    e->params.speculative_draft_model_path = NULL;
+    e->params.speculative_algorithm = e->params.speculative_draft_model_path = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = e->params.kv_events_config = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;

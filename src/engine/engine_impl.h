@@ -116,6 +116,7 @@ struct engine {
     engine_info info;
     char *model_name, *model_path, *architecture, *backend_name, *draft_model_path;
     char guarantee[320];
+    char draft_sources[96];
     char device[16], device_name[96], computes_on[128], why_no_gpu[400];
 
     runner *runner;       /* owned, as the next five */

@@ -145,7 +145,9 @@ static json_t *figures_json(const server_figures *f, bool cache_figures)
     for (size_t i = 0; i < count; i++)
         if (rows[i].name && (cache_figures || !rows[i].tells))
             json_object_set_new(json, rows[i].name,
-                                json_integer((json_int_t)figure_count(&rows[i], f)));
+                                figure_is_real(&rows[i])
+                                    ? json_real(figure_value(&rows[i], f))
+                                    : json_integer((json_int_t)figure_count(&rows[i], f)));
     return json;
 }
 
@@ -202,6 +204,11 @@ static void answer_server_info(call *c)
         json_object_set_new(json, "why_no_gpu", json_string(i->why_no_gpu));
     if (json && i->guarantee) json_object_set_new(json, "guarantee", json_string(i->guarantee));
     if (json && cpu_cap()) json_object_set_new(json, "isa_cap", json_string(cpu_cap()));
+    if (json && i->speculative_algorithm) {
+        json_object_set_new(json, "speculative_algorithm", json_string(i->speculative_algorithm));
+        json_object_set_new(json, "speculative_num_draft_tokens",
+                            json_integer(i->speculative_num_draft_tokens));
+    }
     if (json) json_object_set_new(json, "schedule_policy", json_string(i->schedule_policy));
     if (json && i->kv_events) json_object_set_new(json, "kv_events", json_kv_events(i));
     call_reply_json(c, 200, json);

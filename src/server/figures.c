@@ -462,6 +462,11 @@ void figures_derive(server_figures *f)
     f->spec_accept_length = ratio(s->drafts.req_steps + accepted, s->drafts.req_steps);
 }
 
+bool figure_is_real(const figure *row)
+{
+    return row->kind == FIGURE_F64;
+}
+
 uint64_t figure_count(const figure *row, const server_figures *f)
 {
     const void *at = (const char *)f + row->at;

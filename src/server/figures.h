@@ -45,6 +45,7 @@ typedef struct figure {
 
 const figure *figures_table(size_t *count);
 
+bool figure_is_real(const figure *row);                            /* else a count */
 uint64_t figure_count(const figure *row, const server_figures *f); /* as it is stored */
 /* The histograms beside the table (prometheus.c). */
 typedef struct latency_metric {

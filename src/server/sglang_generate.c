@@ -103,12 +103,14 @@ static json_t *finish_reason(const call_item *item)
     }
 }
 
-/* Under SGLang's names. Steps that decoded without drafts count as well: their length is 1. */
+/* Under SGLang's names, where something may be guessed. Steps that decoded without drafts count as
+ * well: their length is 1. */
 static void put_drafts(json_writer *w, const call_item *item)
 {
+    const engine_info *info = engine_get_info(item->call->server->engine);
     const draft_counts *d = &item->drafts;
     const uint64_t proposed = draft_counts_sum(d->proposed), right = draft_counts_sum(d->accepted);
-    if (!d->steps) return;
+    if (!d->steps || !info->speculative_num_draft_tokens) return;
     jw_name(w, "spec_accept_rate"), jw_real(w, proposed ? (double)right / (double)proposed : 0);
     jw_name(w, "spec_accept_length"), jw_real(w, (double)(d->steps + right) / d->steps);
     jw_name(w, "spec_accept_token_num"), jw_int(w, (int64_t)right);
