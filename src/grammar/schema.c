@@ -156,6 +156,8 @@ static void compiler_fini(schema_compiler *c)
     for (uint32_t i = 0; i < c->num_patterns; i++)
         dfa_fini(&c->patterns[i].d);
     if (c->has_any_name) dfa_fini(&c->any_name);
+    dfa_fini(&c->others);
+    GR_DROP(mem, c->others_names, c->cap_others_names);
     GR_DROP(mem, c->patterns, c->cap_patterns);
     GR_DROP(mem, c->members, c->cap_members);
     GR_DROP(mem, c->goals, c->cap_goals);

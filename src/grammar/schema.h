@@ -65,6 +65,9 @@ typedef struct schema_compiler {
     uint32_t num_undecided;
     dfa any_name; /* of all strings, written in one way */
     bool has_any_name;
+    dfa others;                /* those without these names: of the object that was made last */
+    const char **others_names; /* [num_others_names] */
+    uint32_t num_others_names, cap_others_names;
     chars_form form;   /* of the characters of strings */
     const dfa *barred; /* texts without quotes are wanted, none of these; NULL: JSON is */
     unsigned depth;

@@ -137,35 +137,72 @@ static bool all_names(object_maker *o, dfa *d)
     return !schema_failed(c) && schema_string_dfa(c, &m, d);
 }
 
+/* Of these names all that no member has. */
+static bool without_members(object_maker *o, const dfa *from, dfa *out)
+{
+    schema_compiler *c = o->c;
+    gr_builder *b = c->b;
+    nfa names;
+    dfa listed = {0};
+    nfa_init(&names, &b->mem, b->n.bytes);
+    nfa_frag all = nfa_never(&names);
+    for (uint32_t i = 0; i < o->num_members && !schema_failed(c); i++) {
+        const char *name = o->members[i].name;
+        nfa_frag each = chars_literal(&names, name, strlen(name), CHARS_JSON);
+        nfa_empty(&names, all.in, each.in);
+        nfa_empty(&names, each.out, all.out);
+    }
+    const bool ok = !schema_failed(c) && dfa_make(&listed, &names, all) &&
+                    dfa_without(out, from, &listed);
+    dfa_fini(&listed);
+    nfa_fini(&names);
+    return ok;
+}
+
+/* The last object had these members as well. */
+static bool has_others(const object_maker *o)
+{
+    const schema_compiler *c = o->c;
+    bool same = c->others.mem && c->num_others_names == o->num_members;
+    for (uint32_t i = 0; i < o->num_members && same; i++)
+        same = strcmp(c->others_names[i], o->members[i].name) == 0;
+    return same;
+}
+
+/* c->others become those of this object. */
+static void find_others(object_maker *o)
+{
+    schema_compiler *c = o->c;
+    if (has_others(o)) return;
+    dfa_fini(&c->others);
+    if (!c->has_any_name) c->has_any_name = all_names(o, &c->any_name);
+    if (!c->has_any_name || !without_members(o, &c->any_name, &c->others) ||
+        !GR_GROW(&c->b->mem, c->others_names, c->cap_others_names, o->num_members))
+        return;
+    for (uint32_t i = 0; i < o->num_members; i++)
+        c->others_names[i] = o->members[i].name;
+    c->num_others_names = o->num_members;
+}
+
 /* Names that no member has, with the closing quote. */
 static nfa_frag other_name(object_maker *o)
 {
     schema_compiler *c = o->c;
-    gr_builder *b = c->b;
-    nfa *n = &b->n, names;
+    nfa *n = &c->b->n;
     bool restricted = false;
     for (uint32_t i = 0; i < o->m->set->count; i++)
         restricted |= json_object_get(o->m->set->at[i], "propertyNames") != NULL;
-    if (!o->num_members && !restricted) return nfa_rule(n, json_string_rule(b));
-    if (!c->has_any_name && !restricted) c->has_any_name = all_names(o, &c->any_name);
-    nfa_init(&names, &b->mem, b->n.bytes);
-    nfa_frag each, all = nfa_never(&names);
-    for (uint32_t i = 0; i < o->num_members && !schema_failed(c); i++) {
-        const char *name = o->members[i].name;
-        each = chars_literal(&names, name, strlen(name), CHARS_JSON);
-        nfa_empty(&names, all.in, each.in);
-        nfa_empty(&names, each.out, all.out);
-    }
-    dfa own = {0}, listed = {0}, others = {0};
+    if (!o->num_members && !restricted) return nfa_rule(n, json_string_rule(c->b));
     nfa_frag f = nfa_never(n);
-    if (!schema_failed(c) && (!restricted || all_names(o, &own)) &&
-        dfa_make(&listed, &names, all) &&
-        dfa_without(&others, restricted ? &own : &c->any_name, &listed))
-        f = dfa_embed(n, &others);
-    dfa_fini(&own);
-    dfa_fini(&listed);
-    dfa_fini(&others);
-    nfa_fini(&names);
+    if (restricted) {
+        dfa own = {0}, others = {0};
+        if (all_names(o, &own) && without_members(o, &own, &others)) f = dfa_embed(n, &others);
+        dfa_fini(&own);
+        dfa_fini(&others);
+    } else {
+        find_others(o);
+        if (!schema_failed(c)) f = dfa_embed(n, &c->others);
+    }
     return nfa_concat(n, f, nfa_text(n, "\""));
 }
 
