@@ -319,14 +319,20 @@ sampler_choice sampler_choice_of(const sampling_params *p, uint32_t vocab_size, 
 rad_token sampler_sample(const float *logits, uint32_t vocab_size, const sampling_params *params,
                          uint32_t position, void *scratch)
 {
+    return sampler_sample_some(logits, vocab_size, vocab_size, params, position, scratch);
+}
+
+rad_token sampler_sample_some(const float *logits, uint32_t count, uint32_t vocab_size,
+                              const sampling_params *params, uint32_t position, void *scratch)
+{
     const model_ops *ops = model_ops_find(NULL);
-    rad_token best = argmax(ops, logits, vocab_size);
+    rad_token best = argmax(ops, logits, count);
     if (best < 0) return best;
     const sampler_choice p = sampler_choice_of(params, vocab_size, position);
     if (p.greedy) return best;
 
-    const source s = {logits, vocab_size, logits[best], params->temperature, p.unit, ops};
-    candidates c = {.x = scratch, .id = (uint32_t *)scratch + vocab_size};
+    const source s = {logits, count, logits[best], params->temperature, p.unit, ops};
+    candidates c = {.x = scratch, .id = (uint32_t *)scratch + count};
     if (!p.top_k && !p.top_p) {
         if (p.least == CUTOFF) return draw_of_all(&s, &c, &p);
         gather(&s, 0, BUCKETS, p.least, &c);

@@ -113,4 +113,9 @@ void sampler_logprobs(const float *logits, uint32_t vocab_size, rad_token token,
 rad_token sampler_sample(const float *logits, uint32_t vocab_size, const sampling_params *params,
                          uint32_t position, void *scratch);
 
+/* The same of some tokens of a vocabulary, in the order of their ids, as if all others had no
+ * chance: logits[count], and the answer is an index of these. */
+rad_token sampler_sample_some(const float *logits, uint32_t count, uint32_t vocab_size,
+                              const sampling_params *params, uint32_t position, void *scratch);
+
 #endif

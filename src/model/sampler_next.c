@@ -60,6 +60,41 @@ static void copy_allowed(float *own, const float *logits, uint32_t vocab_size,
     }
 }
 
+/* The logits of what is allowed, one behind the other; returns how many. */
+static uint32_t gather_allowed(float *own, const float *logits, uint32_t vocab_size,
+                               const uint32_t *allowed)
+{
+    uint32_t count = 0;
+    for (uint32_t first = 0; first < vocab_size; first += 32) {
+        const uint32_t n = RAD_MIN(32u, vocab_size - first);
+        uint64_t left = allowed[first / 32] & (((uint64_t)1 << n) - 1);
+        while (left) { /* runs of bits */
+            const uint32_t at = (uint32_t)__builtin_ctzll(left);
+            const uint32_t run = (uint32_t)__builtin_ctzll(~(left >> at));
+            memcpy(own + count, logits + first + at, run * sizeof *own);
+            count += run;
+            left &= left + ((uint64_t)1 << at);
+        }
+    }
+    return count;
+}
+
+/* Which token the `index`th is that is allowed. */
+static rad_token nth_allowed(const uint32_t *allowed, uint32_t index)
+{
+    for (uint32_t word = 0;; word++) {
+        const uint32_t n = (uint32_t)__builtin_popcount(allowed[word]);
+        uint32_t left = allowed[word];
+        if (index >= n) {
+            index -= n;
+            continue;
+        }
+        while (index--)
+            left &= left - 1;
+        return (rad_token)(word * 32 + (uint32_t)__builtin_ctz(left));
+    }
+}
+
 /* The first that is allowed, of those whose logits are numbers. */
 static rad_token first_allowed(const float *logits, uint32_t vocab_size, const uint32_t *allowed)
 {
@@ -78,6 +113,12 @@ rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_
         return sampler_sample(logits, vocab_size, p, position, scratch);
 
     float *own = (float *)scratch + 2 * (size_t)vocab_size;
+    if (allowed && !penalties && !bias && !no_end) { /* few, mostly: others are not looked at */
+        const uint32_t count = gather_allowed(own, logits, vocab_size, allowed);
+        const rad_token at = sampler_sample_some(own, count, vocab_size, p, position, scratch);
+        return at >= 0 && own[at] > -INFINITY ? nth_allowed(allowed, (uint32_t)at)
+                                              : first_allowed(logits, vocab_size, allowed);
+    }
     if (allowed)
         copy_allowed(own, logits, vocab_size, allowed);
     else
