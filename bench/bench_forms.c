@@ -26,7 +26,7 @@
 #include "sched/scheduler_impl.h"
 #include "text/tokenizer.h"
 
-enum { MOST_REQS = 32, PROMPT = 48, MOST_NEW = 4096, MOST_ROUNDS = 99, DRAFTS = 8 };
+enum { MOST_REQS = 32, PROMPT = 8, MOST_NEW = 4096, MOST_ROUNDS = 99, DRAFTS = 8 };
 
 #define RECORD                                                                                     \
     "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {"                    \

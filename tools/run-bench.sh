@@ -7,6 +7,7 @@
 #   gemm       matrix products beside the instructions' rates
 #   attention  decode and prefill beside memory's and the products' rates
 #   grammar    masks of structured output over 151,936 tokens, and what compiling takes
+#   forms      decoding under a grammar beside decoding without, and forced text as drafts
 #   scan       the delta rule and Mamba 2 beside the instructions' and memory's rates
 #   trace      what the cache costs a request of a traffic trace
 #   replay     hit rates of four policies on a trace of conversations
@@ -35,7 +36,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan grammar trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan grammar forms trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -49,12 +50,14 @@ if [ -n "${QUICK:-}" ]; then
     shrink="--layers 2 --vocab 4000" # options of make-model.py for every model
     prompt=128 long_prompt=256 longest_prompt=512 line=0.05 kernel_line=0.01 waiting=500 requests=400 turn_tokens=16
     context=${SCALING_CONTEXT:-2048} chats="--users 8 --turns 3" tier_tokens=1024 divide=16 runs=1
+    form_tokens=8 form_rounds=1
     rounds="--pairs 1"
 else
     work=build/bench
     shrink=
     prompt=512 long_prompt=2048 longest_prompt=8192 line=3 kernel_line= waiting=10000 requests= turn_tokens=
     context=${SCALING_CONTEXT:-131072} chats= tier_tokens=8192 divide=1 runs=${RUNS:-3}
+    form_tokens=48 form_rounds=5
     rounds=
 fi
 mkdir -p "$work"
@@ -110,6 +113,12 @@ bench_grammar() {
     echo "== bench_grammar"
     # 20,000 tokens in a quick run.
     $bin/bench/bench_grammar ${QUICK:+small}
+}
+
+bench_forms() {
+    echo "== bench_forms, the shipped model and qwen3-0.6b bf16"
+    $bin/bench/bench_forms models/radish-tiny.gguf 8 $form_tokens $form_rounds
+    $bin/bench/bench_forms "$(model qwen3-0.6b qwen3-0.6b)" 8 $form_tokens $form_rounds
 }
 
 bench_trace() {
