@@ -738,6 +738,7 @@ static double tell(const small_story *story, bool with, draft_stats *drafts)
     script.row = 2e5;
     scheduler_params params = rig_params(20000, 1, 512);
     params.max_draft_tokens = 8;
+    params.max_running_requests = DRAFT_FULL;
     params.draft_runner = small_runner(story);
     rad_env env = test_env_init(&script.clock);
     runner *draft = params.draft_runner;
@@ -777,6 +778,9 @@ TEST(a_small_model_is_asked_as_far_as_it_pays)
         {{.num_reqs = 1, 1, IDS, NEW, .step = 4e6, .row = 2e5},
          0.98,
          1.06}, /* as slow as the other */
+        {{.num_reqs = 3 * DRAFT_FULL, DRAFT_FULL, 100, 60, .step = 4e5, .row = 2e4},
+         0.98,
+         1.005}, /* full */
         {{.num_reqs = 12, 1, 800, 8, .step = 4e5, .row = 1e5},
          0.98,
          1.06}, /* not worth catching up */

@@ -463,6 +463,8 @@ void draft_model_prepare(scheduler *s, req *const *reqs, uint32_t count, uint32_
     uint32_t num_decodes = 0, num_ready = 0;
     if (!m->runner || m->failed) return;
     settle(s);
+    /* Who waits is going to fill the step, and in a full one nothing is drafted. */
+    if (s->num_running + s->waiting.count >= DRAFT_FULL && !s->drafts.at_any_price) return;
     uint32_t n = find_guesses(s, reqs, count, room, all);
     for (uint32_t i = 0; i < s->num_running; i++)
         num_decodes += s->running[i]->state == REQ_DECODE;
