@@ -24,6 +24,7 @@
 #   tiers      what the tiers copy, and how long a prompt of 8,192 tokens then waits
 #   serving    the workloads W1 to W4, 16 clients over HTTP, alone and beside a busy process
 #   stall      how long /health waits while others send and ask much
+#   dashboard  the page at / over a tree of 10,000 nodes: answers, and frames where there is a Chromium
 #
 # Models (random weights, real shapes; 1.8 GB) and traces are made into build/bench when they are first
 # needed; those of `experts`, 2.6 to 4.8 GB, take one to two minutes each and do not stay. In the environment:
@@ -36,7 +37,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bin=build/release
-sections="cache sched storage gemm attention scan grammar forms trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall"
+sections="cache sched storage gemm attention scan grammar forms trace replay states drafts windows model experts start prefix scaling blog owner tiers serving stall dashboard"
 for section in "$@"; do
     case " $sections " in
     *" $section "*) ;;
@@ -240,6 +241,11 @@ bench_stall() {
     echo "== /metrics beside a long prompt, llama-110m bf16"
     RADISH=$PWD/$bin/radish /usr/bin/python3 bench/scrape.py --tokens $((30000 / divide)) \
         "$(model llama-110m llama-110m)"
+}
+
+bench_dashboard() {
+    echo "== the page at / over 10,000 nodes, shipped model"
+    RADISH=$PWD/$bin/radish /usr/bin/python3 bench/dashboard.py --nodes $((10000 / divide)) models/radish-tiny.gguf
 }
 
 # sections is a list of words.

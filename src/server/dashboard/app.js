@@ -892,7 +892,7 @@ async function poll() {
       store(sessionStorage, "radish-key", null);
       online("a key is wanted", false);
       clearTimeout(slow); clearTimeout(dead);
-      return gate(true, had ? `That key is not the administrator's: ${e.message}.` : undefined);
+      return gate(true, had ? "That is not the administrator's key." : undefined);
     }
     lost++;
     wait = Math.min(8000, 500 * 2 ** lost);
