@@ -34,7 +34,7 @@ struct fixture {
 static inline void *run_server(void *arg)
 {
     struct fixture *f = arg;
-    f->result = server_run(f->server, false, NULL);
+    f->result = server_run(f->server, NULL);
     return NULL;
 }
 

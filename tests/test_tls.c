@@ -472,7 +472,8 @@ static void copy(const char *from, const char *to)
 static void *run_with_signals(void *arg)
 {
     struct fixture *f = arg;
-    f->result = server_run(f->server, true, NULL);
+    f->result = server_catch_signals(f->server, NULL);
+    if (f->result == RAD_OK) f->result = server_run(f->server, NULL);
     return NULL;
 }
 

@@ -246,11 +246,12 @@ static int serve(model_options *model, engine_params *engine_p, server_params *s
     engine_p->progress_user = (void *)(uintptr_t)model->model;
     server_limit_buffers(engine_p->request_memory->limit);
     if (engine_create(&env, engine_p, &e, &err) != RAD_OK ||
-        server_create(&env, e, server_p, &s, &err) != RAD_OK) {
+        server_create(&env, e, server_p, &s, &err) != RAD_OK ||
+        server_catch_signals(s, &err) != RAD_OK) {
         code = cli_fail("%s", err.text);
     } else {
-        print_banner(e, s, server_p, engine_p->max_itl_ms);
-        if (server_run(s, true, &err) != RAD_OK) code = cli_fail("%s", err.text);
+        print_banner(e, s, server_p, engine_p->max_itl_ms); /* who reads it may send a signal */
+        if (server_run(s, &err) != RAD_OK) code = cli_fail("%s", err.text);
     }
     server_destroy(s);
     engine_destroy(e);

@@ -500,17 +500,22 @@ void server_stop(server *s)
     server_wake(s);
 }
 
-rad_status server_run(server *s, bool signals, rad_error *err)
+rad_status server_catch_signals(server *s, rad_error *err)
+{
+    if (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0 ||
+        (s->tls && event_add(s->sighup_event, NULL) != 0))
+        return rad_fail(err, RAD_E_IO, "server: cannot watch signals");
+    return RAD_OK;
+}
+
+rad_status server_run(server *s, rad_error *err)
 {
     struct timeval second = {.tv_sec = 1};
     signal(SIGPIPE, SIG_IGN); /* a broken connection is an EPIPE of its own */
     if (s->params.ping_ms < 2000 || s->params.request_timeout_ms < 2000 ||
         (s->params.answer_timeout_ms && s->params.answer_timeout_ms < 2000))
         second = (struct timeval){.tv_usec = 100000};
-    if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0 ||
-        (signals &&
-         (event_add(s->sigint_event, NULL) != 0 || event_add(s->sigterm_event, NULL) != 0 ||
-          (s->tls && event_add(s->sighup_event, NULL) != 0))))
+    if (event_add(s->wake_event, NULL) != 0 || event_add(s->tick_event, &second) != 0)
         return rad_fail(err, RAD_E_IO, "server: cannot watch events");
     if (event_base_dispatch(s->base) < 0)
         return rad_fail(err, RAD_E_IO, "server: the event loop failed");

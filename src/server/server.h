@@ -94,11 +94,14 @@ void server_limit_buffers(uint64_t bytes);
 rad_status server_create(const rad_env *env, engine *e, const server_params *params, server **out,
                          rad_error *err);
 
-/* Serves until server_stop, or SIGINT or SIGTERM when `signals`. A stop refuses new
- * connections and answers 503 on old ones; running requests may finish for drain_ms and are
- * then aborted; a second signal aborts at once. Returns when
- * the last event of every request has come. */
-rad_status server_run(server *s, bool signals, rad_error *err);
+/* From now on, also before server_run, SIGINT and SIGTERM stop it, and SIGHUP has it read its
+ * certificate again. */
+rad_status server_catch_signals(server *s, rad_error *err);
+
+/* Serves until server_stop or such a signal. A stop refuses new connections and answers 503 on
+ * old ones; running requests may finish for drain_ms and are then aborted; a second signal aborts
+ * at once. Returns when the last event of every request has come. */
+rad_status server_run(server *s, rad_error *err);
 
 /* From any thread, or before server_run. */
 void server_stop(server *s);

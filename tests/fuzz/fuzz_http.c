@@ -18,7 +18,7 @@ static server *the_server;
 
 static void *serve(void *arg)
 {
-    if (server_run(arg, false, NULL) != RAD_OK) abort();
+    if (server_run(arg, NULL) != RAD_OK) abort();
     return NULL;
 }
 
