@@ -223,7 +223,7 @@ static void run_model(const gguf_file *file, const char *name, rad_dtype dtype, 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { HISTORIES = 8, HISTORIES_LONG = 12, FAULTY = 20, EMULATED = 3 };
 #else
-enum { HISTORIES = 200, HISTORIES_LONG = 5000, FAULTY = 60, EMULATED = 10 };
+enum { HISTORIES = 100, HISTORIES_LONG = 5000, FAULTY = 60, EMULATED = 10 };
 #endif
 
 static uint32_t num_histories(void)

@@ -225,7 +225,7 @@ static const tiny_model small = {.arch = "qwen3",
                                  .context = 96};
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { HISTORIES = 5, HISTORIES_LONG = 50, CROWD = 9 };
+enum { HISTORIES = 3, HISTORIES_LONG = 50, CROWD = 9 };
 #else
 enum { HISTORIES = 8, HISTORIES_LONG = 300, CROWD = 17 };
 #endif
@@ -406,7 +406,7 @@ static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, 
     witness_scheduler(&p);
     w.s->groups.member_cost = w.s->groups.token_cost = 0;
     scheduler_stats st = {0};
-    for (int i = 0; i < 10 && (i == 0 || (tiers && !st.loaded_tokens)); i++) {
+    for (int i = 0; i < 10 && (!w.rows_checked || (tiers && !st.loaded_tokens)); i++) {
         run_histories(histories);
         scheduler_get_stats(w.s, &st);
     }
