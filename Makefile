@@ -7,7 +7,9 @@
 #   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #   make uninstall  what make install put there
-#   make deb        Debian packages in build/deb: radish (a service), libradish0, libradish-dev
+#   make python     the Python package in build/release/python: use it there with PYTHONPATH
+#   make wheel      the same as a wheel in build, for Python 3.11 and later
+#   make deb        Debian packages in build/deb: radish (a service), libradish0, libradish-dev, python3-radish
 #   make dist       build/radish-VERSION.tar.xz of the last commit
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh); for the tests also
@@ -18,7 +20,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 30000
 JOBS   ?= $(shell tools/cpus.sh)
 
-.PHONY: all run test test-long bench install uninstall deb dist fuzz clean help
+.PHONY: all run test test-long bench install uninstall python wheel deb dist fuzz clean help
 
 all: build/deps-build
 	@tools/build.sh release $(JOBS)
@@ -48,6 +50,12 @@ install: all
 
 uninstall:
 	@tools/uninstall.sh "$(DESTDIR)"
+
+python: build/deps-python
+	@tools/build.sh release $(JOBS) python
+
+wheel: python
+	@tools/make-wheel.py build/release/python build
 
 deb: build/deps-deb
 	@tools/make-deb.sh $(JOBS)

@@ -103,19 +103,20 @@ sed "s|/usr/bin/radish|$PWD/build/release/radish|" packaging/debian/radish.servi
 check "the unit is one" systemd-analyze verify --man=no $unit
 check "its exposure is 2.5 at most" exposure $unit
 inside apt-get update -q >/dev/null 2>&1
-inside apt-get install -y -q --no-install-recommends libssl3 zlib1g >/dev/null 2>&1
+inside apt-get install -y -q --no-install-recommends libssl3 zlib1g python3 >/dev/null 2>&1
 files >build/deb-before
 cp "$packages"/*.deb "$root/tmp"
 check "they install" inside sh -c 'apt-get install -y -q --no-install-recommends $(ls /tmp/*.deb | grep -v dbgsym)'
 check "the service's command answers" answers 30000
 check "the library finds its own" inside sh -c 'ldconfig -p | grep -q libradish.so.0 && ldconfig -p | grep -q libradish-storage.so.0'
+check "Python finds the package" inside python3 -c 'import radish; assert radish.RadixCache(max_tokens=9).insert([1], [2]).node'
 echo "port = 30999" >>"$root/etc/radish/radish.conf"
 cp "$root/etc/radish/radish.conf" build/deb-conf
 check "there is a newer one" bump "$packages"/radish_*.deb
 check "which takes the place of the older" inside dpkg -i /tmp/newer.deb
 check "and leaves the configuration alone" upgraded
 check "which counts" answers 30999
-check "they are purged" inside apt-get purge -y -q --auto-remove radish libradish0 libradish-storage0 libradish-dev
+check "they are purged" inside apt-get purge -y -q --auto-remove radish libradish0 libradish-storage0 libradish-dev python3-radish
 files >build/deb-after
 check "and nothing of them stays" sh -c "diff build/deb-before build/deb-after | grep radish && exit 1 || exit 0"
 rm -rf "$root" build/deb-bump build/deb-before build/deb-after build/deb-conf build/deb-check.log build/deb-serve.log $unit

@@ -1,6 +1,6 @@
 #!/bin/sh
 # install-deps.sh WHAT - installs the Debian packages that WHAT needs and that are
-# missing. WHAT: build, test, bench, fuzz, long, deb, train. Does nothing when all are there; needs
+# missing. WHAT: build, python, test, bench, fuzz, long, deb, train. Does nothing when all are there; needs
 # root or sudo otherwise, and says so. `install-deps.sh list WHAT` only names them.
 set -eu
 
@@ -22,7 +22,7 @@ fuzz)  packages="$build clang libclang-rt-14-dev" ;;
 long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools chromium prometheus" ;;
 deb)   packages="$build $extra debhelper lintian dpkg-dev debootstrap" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
-*) echo "usage: $0 [list] build|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
+*) echo "usage: $0 [list] build|python|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
 esac
 if [ -n "$only_list" ]; then
     echo $packages

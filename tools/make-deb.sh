@@ -1,6 +1,6 @@
 #!/bin/sh
-# make-deb.sh [JOBS] - builds the Debian packages radish, libradish0, libradish-storage0 and
-# libradish-dev of this tree into build/deb, and has lintian look them over: its errors are ours.
+# make-deb.sh [JOBS] - builds the Debian packages radish, libradish0, libradish-storage0,
+# libradish-dev and python3-radish of this tree into build/deb, and has lintian look them over: its errors are ours.
 #
 # What is built is a copy of the files that git knows (or of all, where there is no git), so nothing is
 # written beside them and nothing of build/ gets in. Version and date are include/radish/radish.h's and

@@ -725,7 +725,7 @@ static PyObject *host_close(PyObject *self, PyObject *none)
 }
 
 static PyMethodDef host_methods[] = {CLOSE_CALLS(host_close), {0}};
-static PyGetSetDef host_getters[] = {
+static PyGetSetDef closed_getters[] = {
     {"closed", get_closed, NULL, "Whether close() was called.", NULL},
     {0},
 };
@@ -735,7 +735,7 @@ static PyType_Slot host_slots[] = {
     {Py_tp_new, host_new},
     {Py_tp_dealloc, host_dealloc},
     {Py_tp_methods, host_methods},
-    {Py_tp_getset, host_getters},
+    {Py_tp_getset, closed_getters},
     {0},
 };
 static PyType_Spec host_spec = {"radish.HostKVPool", sizeof(host_pool_object), 0,
@@ -856,6 +856,7 @@ static PyType_Slot device_slots[] = {
     {Py_tp_new, device_new},
     {Py_tp_dealloc, device_dealloc},
     {Py_tp_methods, device_methods},
+    {Py_tp_getset, closed_getters},
     {0},
 };
 static PyType_Spec device_spec = {"radish.CudaDevice", sizeof(device_object), 0, Py_TPFLAGS_DEFAULT,
