@@ -247,6 +247,26 @@ static int32_t *copy_place(int32_t *few, int32_t **copy, Py_ssize_t count)
     return *copy;
 }
 
+/* Any sequence's; what is past an int64 comes as the nearest one. */
+static bool take_item(PyObject *from, Py_ssize_t i, long long *value)
+{
+    PyObject *item = PyList_Check(from) ? PyList_GetItem(from, i) : NULL; /* borrowed */
+    int over = 0;
+    if (item && Py_TYPE(item) == &PyLong_Type) { /* runs no code of anybody's */
+        *value = PyLong_AsLongLongAndOverflow(item, &over);
+    } else {
+        PyErr_Clear();
+        item = PySequence_GetItem(from, i);
+        PyObject *number = item ? PyNumber_Index(item) : NULL;
+        XDECREF(item);
+        if (!number) return false;
+        *value = PyLong_AsLongLongAndOverflow(number, &over);
+        DECREF(number);
+    }
+    if (over) *value = over > 0 ? INT64_MAX : INT64_MIN;
+    return true;
+}
+
 static bool take_sequence(PyObject *from, const char *name, ints_what what, ints_in *in)
 {
     if (!PySequence_Check(from) || PyUnicode_Check(from)) {
@@ -258,27 +278,13 @@ static bool take_sequence(PyObject *from, const char *name, ints_what what, ints
     if (in->count < 0) return false;
     int32_t *to = copy_place(in->few, &in->copy, in->count);
     if (!to) return false;
-    bool list = PyList_Check(from), tuple = PyTuple_Check(from);
     for (Py_ssize_t i = 0; i < in->count; i++) {
-        PyObject *item = list    ? PyList_GetItem(from, i)
-                         : tuple ? PyTuple_GetItem(from, i)
-                                 : PySequence_GetItem(from, i);
-        if (!item) return false;
-        if (list || tuple) INCREF(item);
-        int over = 0;
-        long long value = PyLong_Check(item) ? PyLong_AsLongLongAndOverflow(item, &over) : 0;
-        if (!PyLong_Check(item)) {
-            PyObject *number = PyNumber_Index(item);
-            if (number) value = PyLong_AsLongLongAndOverflow(number, &over);
-            XDECREF(number);
-        }
-        DECREF(item);
-        if (PyErr_Occurred()) {
+        long long value;
+        if (!take_item(from, i, &value)) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError, "%s[%zd] is not an int", name, i);
             return false;
         }
-        if (over) value = over > 0 ? INT64_MAX : INT64_MIN;
         if (value < (what == INTS_SLOTS ? INT32_MIN : 0) || value > INT32_MAX)
             return bad_value(name, what, i, value);
         to[i] = (int32_t)value;

@@ -11,7 +11,7 @@ try:
 except ImportError:
     numpy = None
 
-STEPS = 4000 if os.environ.get("RADISH_TEST_LONG") else 400
+STEPS = 4000 if os.environ.get("RADISH_TEST_LONG") else int(os.environ.get("RADISH_TEST_STEPS", 400))
 
 
 class Model:
