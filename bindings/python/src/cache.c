@@ -82,6 +82,20 @@ bool cache_leave(cache_object *c)
     return false;
 }
 
+bool cache_part(cache_object *c, parting *p)
+{
+    if (!handle_is_free(&c->h) || !handle_enter(&c->h, "the end of a lock or a request"))
+        return false;
+    PyErr_Fetch(&p->raised[0], &p->raised[1], &p->raised[2]);
+    return true;
+}
+
+void cache_parted(cache_object *c, parting *p)
+{
+    handle_leave(&c->h); /* what a callback raised is told by the next call */
+    PyErr_Restore(p->raised[0], p->raised[1], p->raised[2]);
+}
+
 bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens,
                          PyObject *extra_key, PyObject *cache_salt)
 {
@@ -525,9 +539,10 @@ static PyObject *close_all(PyObject *module, PyObject *none)
     (void)module, (void)none;
     while (with_threads) {
         cache_object *c = with_threads;
-        bool foreign = handle_is_foreign(&c->h); /* the parent's threads are not here */
+        /* A parent's threads are not here; a daemon thread may be within a call for ever. */
+        bool leave = handle_is_foreign(&c->h) || handle_is_busy(&c->h);
         INCREF(c);
-        if (foreign) {
+        if (leave) {
             *c->link = c->next;
             if (c->next) c->next->link = c->link;
             c->link = NULL;
@@ -982,8 +997,10 @@ static void lock_dealloc(PyObject *self)
     cache_object *c = l->cache;
     if (c && l->receipt.held) c->num_out--;
     if (c && l->receipt.held && !c->h.closed && !handle_is_foreign(&c->h)) {
-        if (handle_is_free(&c->h)) {
+        parting p;
+        if (cache_part(c, &p)) {
             rad_cache_dec_lock_ref(c->cache, &l->receipt, NULL);
+            cache_parted(c, &p);
         } else {
             left_over *o = PyMem_Calloc(1, sizeof *o);
             if (o) {

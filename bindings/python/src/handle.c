@@ -80,6 +80,11 @@ bool handle_is_foreign(const handle *h)
     return h->home && root(h)->forks != forks;
 }
 
+bool handle_is_busy(const handle *h)
+{
+    return h->home && root(h)->busy;
+}
+
 bool handle_is_free(const handle *h)
 {
     const realm *r = root(h);

@@ -211,6 +211,7 @@ void handle_fini(handle *h);
 bool handle_enter(handle *h, const char *call); /* or an exception in words */
 void handle_leave(handle *h);
 bool handle_is_foreign(const handle *h); /* of the process that forked this one */
+bool handle_is_busy(const handle *h);    /* a call is under way, of whatever thread */
 bool handle_is_free(const handle *h);    /* this thread's, and nothing under way */
 bool handle_may_close(handle *h);        /* enters, or refuses */
 PyObject *handle_take_over(PyObject *self, PyObject *none);
@@ -350,6 +351,14 @@ typedef struct lock_object {
 PyObject *lock_new(cache_object *c, const rad_receipt *receipt);
 
 /* What is to be given back when the cache can be entered again; takes all that it is given. */
+/* For an object that goes, at whatever moment: enters if that can be done now, and keeps the
+ * exception that may be set. */
+typedef struct parting {
+    PyObject *raised[3];
+} parting;
+bool cache_part(cache_object *c, parting *p);
+void cache_parted(cache_object *c, parting *p);
+
 bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens,
                          PyObject *extra_key, PyObject *cache_salt);
 
@@ -362,6 +371,7 @@ typedef struct request_object {
     cache_object *cache; /* where it has a row or a lock, else NULL */
     int32_t *tokens;
     uint32_t room;
+    bool busy; /* a call reads it, maybe without the interpreter's lock */
     PyObject *extra_key, *cache_salt;
 } request_object;
 extern PyTypeObject *request_type;

@@ -16,6 +16,13 @@ static bool is_live(const request_object *r)
     return r->kv.row || r->kv.lock.held || r->kv.state || r->kv.spare_state;
 }
 
+/* A call reads it at this moment: another thread's, or the one whose callback asks. */
+static bool request_is_busy(const request_object *r)
+{
+    if (r->busy) PyErr_SetString(error_class, "the request is in use by a call that has not ended");
+    return r->busy;
+}
+
 /* After a call that may have begun or ended what it holds. */
 static void bind(request_object *r, cache_object *c)
 {
@@ -39,6 +46,7 @@ static request_object *request_of(cache_object *c, PyObject *arg, const char *ca
         return NULL;
     }
     request_object *r = (request_object *)arg;
+    if (request_is_busy(r)) return NULL;
     if (r->cache && r->cache != c) {
         PyErr_Format(error_class, "%s: the request is another cache's", call);
         return NULL;
@@ -56,6 +64,7 @@ static request_object *request_of(cache_object *c, PyObject *arg, const char *ca
 
 static bool make_room(request_object *r, uint64_t count)
 {
+    if (request_is_busy(r)) return false;
     if (count <= r->room) return true;
     uint64_t room = r->room ? r->room : 64;
     while (room < count)
@@ -124,8 +133,10 @@ static void request_dealloc(PyObject *self)
     if (c) {
         c->num_out--;
         bool can = !c->h.closed && !handle_is_foreign(&c->h);
-        if (can && handle_is_free(&c->h)) {
+        parting p;
+        if (can && cache_part(c, &p)) {
             rad_cache_finished_req(c->cache, &r->kv, 0, NULL);
+            cache_parted(c, &p);
         } else if (can && cache_leave_request(c, &r->kv, r->tokens, r->extra_key, r->cache_salt)) {
             r->tokens = NULL;
             r->extra_key = r->cache_salt = NULL;
@@ -163,7 +174,7 @@ static PyObject *request_truncate(PyObject *self, PyObject *count_arg)
 {
     request_object *r = (request_object *)self;
     uint32_t count = 0;
-    if (!arg_u32(count_arg, "num_tokens", &count)) return NULL;
+    if (!arg_u32(count_arg, "num_tokens", &count) || request_is_busy(r)) return NULL;
     if (count < r->kv.committed_len || count > r->kv.key.num_tokens) {
         PyErr_Format(PyExc_ValueError,
                      "truncate: %u is not between committed_len, %u, and the %u "
@@ -251,7 +262,8 @@ static int set_u32(PyObject *self, PyObject *value, void *offset)
         PyErr_SetString(PyExc_AttributeError, "it cannot be deleted");
         return -1;
     }
-    if (!arg_u32(value, "the length", &number)) return -1;
+    if (!arg_u32(value, "the length", &number) || request_is_busy((request_object *)self))
+        return -1;
     *(uint32_t *)(void *)((char *)self + (intptr_t)offset) = number;
     return 0;
 }
@@ -475,9 +487,13 @@ static PyObject *call_extend(PyObject *self, fast_args args, Py_ssize_t nargs, P
                           rad_req_to_token_row_tokens(rows->rows));
     else if (!kv)
         status = rad_fail(&err, RAD_E_UNSUPPORTED, "extend: the cache has no allocator");
-    else if (upto > r->kv.allocated_len)
+    bool more = !status && upto > r->kv.allocated_len;
+    if (more) {
+        r->busy = true;
         LONG_CALL(c->has_threads, status = extend(c, kv->kv, row, r->kv.allocated_len, upto, &err));
-    if (!status && upto > r->kv.allocated_len) r->kv.allocated_len = upto;
+        r->busy = false;
+    }
+    if (!status && more) r->kv.allocated_len = upto;
     if (!cache_leave(c)) return NULL;
     if (status < 0) return raise_status(status, &err, "extend");
     return PyBool_FromLong(status == RAD_OK);
@@ -516,8 +532,10 @@ static PyObject *call_unfinished(PyObject *self, fast_args args, Py_ssize_t narg
     if (!r || !cache_enter(c, "unfinished_req")) return NULL;
     rad_error err;
     rad_status status;
+    r->busy = true;
     LONG_CALL(r->kv.committed_len - r->kv.protected_len >= LONG_TOKENS,
               status = rad_cache_unfinished_req(c->cache, &r->kv, (int)chunked, &err));
+    r->busy = false;
     bind(r, c);
     if (!cache_leave(c)) return NULL;
     if (status < 0) return raise_status(status, &err, "unfinished_req");
@@ -536,8 +554,10 @@ static PyObject *call_finished(PyObject *self, fast_args args, Py_ssize_t nargs,
     rad_key key = r->kv.key;
     rad_error err;
     rad_status status;
+    r->busy = true;
     LONG_CALL(r->kv.committed_len - r->kv.protected_len >= LONG_TOKENS,
               status = rad_cache_finished_req(c->cache, &r->kv, (int)is_insert, &err));
+    r->busy = false;
     if (!status) r->kv.key = key; /* the record is empty; its tokens are the object's */
     bind(r, c);
     if (!cache_leave(c)) return NULL;

@@ -190,7 +190,9 @@ static PyObject *call_load_back(PyObject *self, fast_args args, Py_ssize_t nargs
     rad_status status = RAD_NONE;
     if (look.num_tokens > 1) { /* the last one is always computed: as admit matched it */
         look.num_tokens--;
+        r->busy = true;
         WITHOUT_GIL(status = rad_hicache_load_back(c->cache, &r->kv, &look, most, &result));
+        r->busy = false;
     }
     if (!cache_leave(c)) return NULL;
     if (status < 0)

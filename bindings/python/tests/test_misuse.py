@@ -225,6 +225,34 @@ class Misuse(unittest.TestCase):
         self.assertEqual((cache.protected_size, rows.available), (0, 4))
         cache.check_ownership()
 
+    def test_a_policy_is_asked_while_a_lock_goes(self):
+        said = []
+
+        def policy(facts):
+            for call in (cache.poll, lambda: request.append(1) if asked else cache.poll()):
+                try:
+                    call()
+                except radish.StateError as e:
+                    said.append(str(e))
+            return 0
+
+        asked = []
+        kv, rows, cache = parts(evict_key=policy)
+        cache.insert(list(range(8)), list(kv.alloc_extend([0], [8], [-1])))
+        lock = cache.inc_lock_ref(cache.match_prefix(range(8)).last_node)
+        said.clear()
+        del lock
+        self.assertRegex(said[0], "called from within the end of a lock")
+        request = radish.Request(range(50, 58))
+        cache.admit(request)
+        cache.extend(request)
+        request.committed_len = 8
+        asked.append(True)
+        cache.unfinished_req(request)
+        cache.finished_req(request)
+        self.assertIn("the request is in use by a call that has not ended", said)
+        cache.check_ownership()
+
     def test_another_thread_is_refused_until_it_takes_over(self):
         kv, rows, cache = parts()
         for call in (cache.poll, lambda: kv.alloc(1), rows.alloc, cache.close):
