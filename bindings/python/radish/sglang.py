@@ -1,0 +1,421 @@
+"""radish.sglang - libradish behind SGLang's own interfaces.
+
+    from radish.sglang import RadixCache                    # where SGLang makes its own
+    cache = RadixCache(CacheInitParams(...))                # SGLang's parameters, its pools
+
+    import radish.sglang; radish.sglang.install()           # or once, before SGLang is imported further
+
+Needs SGLang beside it: parameters, results and events are SGLang's classes, tensors are torch's. What
+stands here converts; what is kept, locked and evicted is decided in libradish. Slots come from and go
+to whatever allocator SGLang gives, its own or TokenToKVPoolAllocator and PagedTokenToKVPoolAllocator
+of this module.
+
+Differences that an engine may see: nodes are handles (Node), not objects with children; a node that
+was split keeps its handle for its lower part; eviction takes whole leaves first and the last one's
+end (SGLang: whole leaves only), so it gives back the tokens that were asked for, in pages.
+"""
+import importlib
+import time
+
+import torch
+from sglang.srt.mem_cache import allocator as _allocator
+from sglang.srt.mem_cache import base_prefix_cache as _base
+from sglang.srt.mem_cache import cache_init_params as _params
+
+from radish import _core
+
+__all__ = ["Node", "RadixCache", "TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator", "install"]
+
+
+def _tensor(array):
+    """int64, without a copy."""
+    return torch.from_dlpack(array)
+
+
+def _tokens(key):
+    """A key's tokens; of bigrams (SGLang's EAGLE keys), of which the cache makes its own, the ids."""
+    ids = key.token_ids
+    if getattr(key, "is_bigram", False) and len(ids):
+        return [pair[0] for pair in ids] + [ids[-1][1]]
+    return ids
+
+
+class Node:
+    """A place in the tree, as SGLang's requests hold it (req.last_node)."""
+
+    __slots__ = ("cache", "ref")
+
+    def __init__(self, cache, ref):
+        self.cache, self.ref = cache, ref
+
+    def __eq__(self, other):
+        return isinstance(other, Node) and self.ref == other.ref and self.cache is other.cache
+
+    def __hash__(self):
+        return hash(self.ref)
+
+    def __repr__(self):
+        return f"Node({self.ref})"
+
+    @property
+    def id(self):
+        return self.ref
+
+    @property
+    def parent(self):
+        return None if not self.ref else Node(self.cache, self.cache.core.node_info(self.ref).parent)
+
+    @property
+    def lock_ref(self):
+        return 1 if not self.ref else self.cache.core.node_info(self.ref).lock_ref
+
+    @property
+    def hit_count(self):
+        return 0 if not self.ref else self.cache.core.node_info(self.ref).hit_count
+
+    @property
+    def priority(self):
+        return self.cache.core.node_info(self.ref).priority
+
+    @property
+    def key(self):
+        """Tokens of its edge; the root has none."""
+        return range(0) if not self.ref else range(self.cache.core.node_info(self.ref).num_tokens)
+
+    evicted = False  # a node without pages on the device is no node here
+    backuped = False
+
+
+class _OwnSlots:
+    """Slots for a tree without an allocator (SGLang's simulated ones), which keeps any value for any
+    token: the tree has pages of our own, and a table says what stands for their slots."""
+
+    def __init__(self, page_size):
+        self.page_size = page_size
+        self.free, self.used = [], 1
+        self.values = torch.zeros(1 << 16, dtype=torch.int64)
+
+    def take(self, count):
+        pages = [self.free.pop() if self.free else None for _ in range(count)]
+        for i, page in enumerate(pages):
+            if page is None:
+                pages[i], self.used = self.used, self.used + 1
+        while self.used * self.page_size > len(self.values):
+            self.values = torch.cat((self.values, torch.zeros_like(self.values)))
+        first = torch.tensor(pages, dtype=torch.int64) * self.page_size
+        return (first[:, None] + torch.arange(self.page_size)).reshape(-1)
+
+    def give_back(self, slots):
+        self.free.extend((slots[::self.page_size] // self.page_size).tolist())
+
+
+class RadixCache(_base.BasePrefixCache):
+    """SGLang's RadixCache: the same calls, parameters and results."""
+
+    MOST_PAGES = 1 << 20  # if nothing says how many there are; 5 bytes each
+
+    def __init__(self, params):
+        pool = params.token_to_kv_pool_allocator
+        self.disable = params.disable
+        self.req_to_token_pool = params.req_to_token_pool
+        self.token_to_kv_pool_allocator = pool
+        self.page_size = params.page_size
+        self.is_eagle = params.is_eagle
+        self.enable_kv_cache_events = params.enable_kv_cache_events
+        self.disable_finished_insert = params.disable_finished_insert
+        self.eviction_policy = params.eviction_policy.lower()
+        device = pool.device if pool else "cpu"
+        self.device = torch.device(device) if isinstance(device, str) else device
+        self._elsewhere = isinstance(self.device, torch.device) and self.device.type != "cpu"
+        if params.enable_metrics:
+            self.init_metrics_collector()
+        size = getattr(pool, "size", None)
+        # What SGLang's allocators give may lie beyond their size (padding, pools of several kinds).
+        pages = max(size // self.page_size * 2, self.MOST_PAGES) if isinstance(size, int) else self.MOST_PAGES
+        self._own = None if isinstance(size, int) else _OwnSlots(self.page_size)
+        self.core = _core.RadixCache(
+            page_size=self.page_size, free_list=pages, eviction_policy=self.eviction_policy,
+            is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events)
+        self.root_node = Node(self, 0)
+        self._locks = {}  # node: receipts, the newest last
+        self._events_before = []
+        self.reset()
+
+    @classmethod
+    def create_simulated(cls, disable=False, mock_allocator=None, page_size=1,
+                         enable_kv_cache_events=False):
+        """A tree without pools."""
+        return cls(_params.CacheInitParams(
+            disable=disable, req_to_token_pool=None, token_to_kv_pool_allocator=mock_allocator,
+            page_size=page_size, enable_kv_cache_events=enable_kv_cache_events))
+
+    # ---- the tree ----
+
+    def reset(self):
+        self._locks.clear()
+        self.core.reset()
+        self._collect()  # all at once: SGLang clears its allocator itself
+        if self._own:
+            self._own = _OwnSlots(self.page_size)
+
+    def _collect(self):
+        return _tensor(self.core.take_freed("int64", slots=True))
+
+    def _give_back(self):
+        """Slots that left the tree go to whom they came from."""
+        slots = self._collect()
+        if not len(slots):
+            return
+        if self._own:
+            values = self._own.values[slots]
+            self._own.give_back(slots)
+            slots = values
+        if self.token_to_kv_pool_allocator:
+            self.token_to_kv_pool_allocator.free(slots.to(self.device) if self._elsewhere else slots)
+
+    def _free(self, slots):
+        if len(slots):
+            self.token_to_kv_pool_allocator.free(slots)
+
+    def _cacheable(self, num_tokens):
+        """Of so many tokens of a request those that can be in the tree: whole pages, of bigrams."""
+        count = max(num_tokens - self.is_eagle, 0)
+        return count - count % self.page_size
+
+    def match_prefix(self, params):
+        key = params.key
+        if self.disable or not len(key.token_ids):
+            return self._matched(torch.empty(0, dtype=torch.int64), 0)
+        found = self.core.match_prefix(_tokens(key), "int64", extra_key=key.extra_key)
+        slots = _tensor(found.slots)
+        if self._own:
+            slots = self._own.values[slots]
+        return self._matched(slots, found.last_node)
+
+    def _matched(self, slots, node):
+        node = Node(self, node)
+        if self._elsewhere:
+            slots = slots.to(self.device)
+        return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node)
+
+    def _insert(self, tokens, slots, extra_key, priority, chunked=False):
+        """Tokens of the prefix that was there before. The tree takes the slots behind it."""
+        if self._own:
+            given = slots
+            slots = self._own.take(len(given) // self.page_size)
+            self._own.values[slots] = given[:len(slots)].to(torch.int64).cpu()
+        count = self._cacheable(len(tokens))
+        if self._own:
+            self._own.give_back(slots[count:])
+        slots, tokens = slots[:count], tokens[:count + self.is_eagle]
+        done = self.core.insert(tokens, slots.cpu(), extra_key=extra_key, priority=priority or 0,
+                                chunked=chunked) if count else None
+        known = done.prefix_tokens if done else 0
+        if self._own and known:
+            self._own.give_back(slots[:known])
+        self._give_back()
+        return known
+
+    def insert(self, params):
+        if self.disable:
+            return _base.InsertResult(prefix_len=0)
+        tokens = _tokens(params.key)
+        slots = params.value
+        if slots is None:
+            slots = torch.tensor(tokens, dtype=torch.int64)
+        known = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
+        return _base.InsertResult(prefix_len=known)
+
+    def evict(self, params):
+        if self.disable:
+            return _base.EvictResult()
+        start = time.perf_counter()
+        count = self.core.evict(params.num_tokens)
+        self._give_back()
+        self.update_eviction_metrics(count, start)
+        return _base.EvictResult(num_tokens_evicted=count)
+
+    def inc_lock_ref(self, node):
+        if self.disable or not node.ref:
+            return _base.IncLockRefResult(delta=0)
+        lock = self.core.inc_lock_ref(node.ref)
+        self._locks.setdefault(node.ref, []).append(lock)
+        return _base.IncLockRefResult(delta=lock.evictable_change)
+
+    def dec_lock_ref(self, node, params=None):
+        if self.disable or not node.ref:
+            return _base.DecLockRefResult(delta=0)
+        locks = self._locks.get(node.ref)
+        if not locks:
+            raise RuntimeError(f"dec_lock_ref: {node} is not locked")
+        change = self.core.dec_lock_ref(locks.pop())
+        if not locks:
+            del self._locks[node.ref]
+        return _base.DecLockRefResult(delta=change)
+
+    # ---- requests ----
+
+    def _row(self, req, count):
+        return self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
+
+    def cache_finished_req(self, req, is_insert=True, **kwargs):
+        count = req.pop_committed_kv_cache()
+        slots = self._row(req, count)
+        if self.disable:
+            self._free(slots)
+            return
+        kept, known = self._cacheable(count), self._cacheable(count)
+        if is_insert and not self.disable_finished_insert:
+            tokens = (req.origin_input_ids + req.output_ids)[:count]
+            known = self._insert(tokens, slots.to(torch.int64), req.extra_key,
+                                 getattr(req, "priority", 0))
+        self._free(slots[req.cache_protected_len:known])  # another request's are in the tree
+        self._free(slots[kept:])
+        self.dec_lock_ref(req.last_node)
+
+    def cache_unfinished_req(self, req, chunked=False, **kwargs):
+        if self.disable:
+            return
+        tokens, key = req.fill_ids, req.extra_key
+        slots = self._row(req, len(tokens))
+        known = self._insert(tokens, slots.to(torch.int64), key, getattr(req, "priority", 0), chunked)
+        self._free(slots[req.cache_protected_len:known])
+        found = self.core.match_prefix(tokens, "int64", extra_key=key)
+        cached = _tensor(found.slots)
+        if self._own:
+            cached = self._own.values[cached]
+        if self._elsewhere:
+            cached = cached.to(self.device)
+        have = len(cached)
+        if have != self._cacheable(len(tokens)):
+            raise RuntimeError(f"{have} of {self._cacheable(len(tokens))} tokens are cached after an insert")
+        self.req_to_token_pool.write((req.req_pool_idx, slice(req.cache_protected_len, have)),
+                                     cached[req.cache_protected_len:])
+        before, req.last_node = req.last_node, Node(self, found.last_node)
+        self.inc_lock_ref(req.last_node)
+        self.dec_lock_ref(before)
+        req.cache_protected_len = have
+        # What is not a whole page yet stays the request's own.
+        rest = slots[have:]
+        req.prefix_indices = torch.cat((cached, rest)) if len(rest) else cached
+
+    # ---- what it holds ----
+
+    def evictable_size(self):
+        return self.core.evictable_size
+
+    def protected_size(self):
+        return self.core.protected_size
+
+    def total_size(self):
+        return self.core.total_size
+
+    def all_values_flatten(self):
+        slots = _tensor(self.core.all_values_flatten("int64"))
+        if self._own:
+            return self._own.values[slots]
+        return slots.to(self.device) if self._elsewhere else slots
+
+    def pretty_print(self):
+        print(self.core.dump())
+        print(f"#tokens: {self.total_size()}")
+
+    def take_events(self):
+        if not self.enable_kv_cache_events:
+            return []
+        from sglang.srt.disaggregation import kv_events
+        events = []
+        for e in self.core.take_events():
+            if e.type == "BlockStored":
+                parent = e.parent_block_hash
+                for i, block in enumerate(e.block_hashes):  # one event a page, as SGLang has them
+                    at = i * e.block_size
+                    events.append(kv_events.BlockStored(
+                        block_hashes=[block], parent_block_hash=parent,
+                        token_ids=list(e.token_ids[at:at + e.block_size]), block_size=e.block_size,
+                        lora_id=None, medium=e.medium))
+                    parent = block
+            elif e.type == "BlockRemoved":
+                events += [kv_events.BlockRemoved(block_hashes=[block], medium=e.medium)
+                           for block in e.block_hashes]
+            else:  # also where events were lost: a follower begins anew
+                events.append(kv_events.AllBlocksCleared())
+        return events
+
+
+class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
+    """SGLang's allocators over radish.KVAllocator: tensors of slots in and out."""
+
+    def __init__(self, size, page_size, dtype, device, kvcache, need_sort):
+        super().__init__(size, page_size, dtype, device, kvcache, need_sort)
+        self.core = _core.KVAllocator(size // page_size, page_size, need_sort=need_sort)
+        self.clear()
+
+    def clear(self):
+        self.core.clear()
+        self.is_not_in_free_group = True
+        self.free_group = []
+
+    def available_size(self):
+        return self.core.available_size
+
+    def _slots(self, array):
+        return None if array is None else _tensor(array).to(self.device)
+
+    def alloc(self, need_size):
+        pages = (need_size + self.page_size - 1) // self.page_size
+        taken = self._slots(self.core.alloc(pages, "int64"))
+        if taken is None or self.page_size == 1:
+            return taken
+        return (taken[:, None] * self.page_size + torch.arange(self.page_size, device=self.device)).reshape(-1)
+
+    def free(self, free_index):
+        if not free_index.numel():
+            return
+        if self.is_not_in_free_group:
+            pages = torch.unique(free_index.cpu().to(torch.int64) // self.page_size)
+            self.core.free(pages)
+        else:
+            self.free_group.append(free_index)
+
+    def backup_state(self):
+        raise NotImplementedError("radish's allocator has no state to be put back")
+
+    def restore_state(self, state):
+        raise NotImplementedError("radish's allocator has no state to be put back")
+
+    def get_cpu_copy(self, indices):
+        return self._kvcache.get_cpu_copy(indices)
+
+    def load_cpu_copy(self, kv_cache_cpu, indices):
+        return self._kvcache.load_cpu_copy(kv_cache_cpu, indices)
+
+
+class TokenToKVPoolAllocator(_Allocator):
+    def __init__(self, size, dtype, device, kvcache, need_sort):
+        super().__init__(size, 1, dtype, device, kvcache, need_sort)
+
+
+class PagedTokenToKVPoolAllocator(_Allocator):
+    def __init__(self, size, page_size, dtype, device, kvcache, need_sort):
+        super().__init__(size, page_size, dtype, device, kvcache, need_sort)
+
+    def alloc_extend(self, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc,
+                     extend_num_tokens):
+        return self._slots(self.core.alloc_extend(prefix_lens_cpu.to(torch.int64),
+                                                  seq_lens_cpu.to(torch.int64),
+                                                  last_loc.cpu().to(torch.int64), "int64"))
+
+    def alloc_decode(self, seq_lens, seq_lens_cpu, last_loc):
+        return self._slots(self.core.alloc_decode(seq_lens_cpu.to(torch.int64),
+                                                  last_loc.cpu().to(torch.int64), "int64"))
+
+
+def install(allocators=False):
+    """SGLang's radix_cache module has this RadixCache instead of its own, for all that import it from
+    there afterwards. allocators: these allocators, too. They keep their free pages on the CPU, so each
+    alloc and free of a GPU's slots copies; they refuse to free what they did not give."""
+    importlib.import_module("sglang.srt.mem_cache.radix_cache").RadixCache = RadixCache
+    if allocators:
+        _allocator.TokenToKVPoolAllocator = TokenToKVPoolAllocator
+        _allocator.PagedTokenToKVPoolAllocator = PagedTokenToKVPoolAllocator

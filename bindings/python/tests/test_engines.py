@@ -1,0 +1,210 @@
+"""radish.sglang and radish.minisgl over the least that those engines are: their parameters and results.
+tools/test-peers.py runs the engines' own tests, given a checkout."""
+import dataclasses
+import importlib
+import random
+import sys
+import types
+import unittest
+from typing import Any, NamedTuple
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+def module(name, **has):
+    m = sys.modules[name] = types.ModuleType(name)
+    m.__dict__.update(has)
+    m.__path__ = []
+    if "." in name:
+        setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], m)
+    return m
+
+
+def record(name, *fields):
+    return dataclasses.make_dataclass(name, [(f, Any, dataclasses.field(default=d)) for f, d in fields])
+
+
+def stand_ins():
+    for name in ("sglang", "sglang.srt", "sglang.srt.disaggregation", "sglang.srt.mem_cache", "minisgl"):
+        module(name)
+
+    class Result(NamedTuple):
+        device_indices: Any
+        last_device_node: Any
+        last_host_node: Any
+
+    class BaseCache:
+        def update_eviction_metrics(self, count, start):
+            pass
+
+    class BaseAllocator:
+        def __init__(self, size, page_size, dtype, device, kvcache, need_sort):
+            self.size, self.page_size, self.device, self._kvcache = size, page_size, device, kvcache
+
+        def free_group_begin(self):
+            self.is_not_in_free_group, self.free_group = False, []
+
+        def free_group_end(self):
+            self.is_not_in_free_group = True
+            if self.free_group:
+                self.free(torch.cat(self.free_group))
+
+    module("sglang.srt.mem_cache.allocator", BaseTokenToKVPoolAllocator=BaseAllocator)
+    module("sglang.srt.mem_cache.base_prefix_cache", BasePrefixCache=BaseCache, MatchResult=Result,
+           InsertResult=record("InsertResult", ("prefix_len", 0)),
+           EvictResult=record("EvictResult", ("num_tokens_evicted", 0)),
+           IncLockRefResult=record("IncLockRefResult", ("delta", None)),
+           DecLockRefResult=record("DecLockRefResult", ("delta", None)))
+    module("sglang.srt.mem_cache.cache_init_params", CacheInitParams=record(
+        "CacheInitParams", ("disable", False), ("req_to_token_pool", None), ("token_to_kv_pool_allocator", None),
+        ("page_size", 1), ("is_eagle", False), ("eviction_policy", "lru"), ("disable_finished_insert", False),
+        ("enable_metrics", False), ("enable_kv_cache_events", False)))
+    module("sglang.srt.mem_cache.radix_cache")
+    module("sglang.srt.disaggregation.kv_events",
+           BlockStored=record("BlockStored", ("block_hashes", 0), ("parent_block_hash", 0), ("token_ids", 0),
+                              ("block_size", 0), ("lora_id", 0), ("medium", 0)),
+           BlockRemoved=record("BlockRemoved", ("block_hashes", 0), ("medium", 0)),
+           AllBlocksCleared=record("AllBlocksCleared"))
+
+    class Registry:
+        def __init__(self):
+            self._registry = {}
+
+        def register(self, name):
+            return lambda make: self._registry.__setitem__(name, make)
+
+    class Handle:
+        cached_len: int
+
+    module("minisgl.core", get_global_ctx=lambda: types.SimpleNamespace(page_size=4))
+    module("minisgl.kvcache", SUPPORTED_CACHE_MANAGER=Registry())
+    module("minisgl.kvcache.base", BaseCacheHandle=dataclasses.dataclass(frozen=True)(Handle), BasePrefixCache=object,
+           InsertResult=NamedTuple("InsertResult", [("cached_len", int), ("handle", Any)]),
+           MatchResult=NamedTuple("MatchResult", [("cuda_handle", Any)]),
+           SizeInfo=NamedTuple("SizeInfo", [("evictable_size", int), ("protected_size", int)]))
+
+
+class Rows:
+    def __init__(self):
+        self.req_to_token = torch.zeros((8, 256), dtype=torch.int32)
+
+    def write(self, indices, values):
+        self.req_to_token[indices] = values.to(torch.int32)
+
+
+class Key(NamedTuple):
+    token_ids: list
+    extra_key: Any = None
+
+
+@unittest.skipUnless(torch, "no torch: python3-torch")
+class Engines(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.before = set(sys.modules)
+        stand_ins()
+        cls.sglang = importlib.import_module("radish.sglang")
+        cls.minisgl = importlib.import_module("radish.minisgl")
+
+    @classmethod
+    def tearDownClass(cls):
+        for name in set(sys.modules) - cls.before:
+            if name.split(".")[0] in ("sglang", "minisgl") or name in ("radish.sglang", "radish.minisgl"):
+                del sys.modules[name]
+
+    def serve(self, cache, pool, rows, tokens, answer, row, before_finish=lambda: None):
+        """One request as SGLang's scheduler takes it through; tokens found in the cache."""
+        page, total = cache.page_size, len(tokens) + len(answer)
+        found = cache.match_prefix(types.SimpleNamespace(key=Key(tokens[:-1])))
+        cache.inc_lock_ref(found.last_device_node)
+        have = len(found.device_indices)
+        need = (total + page - 1) // page * page - have
+        short = need - pool.available_size()
+        if short > 0:
+            cache.evict(types.SimpleNamespace(num_tokens=short))
+        slots = pool.alloc(need)
+        self.assertIsNotNone(slots)
+        rows.req_to_token[row, :have] = found.device_indices
+        rows.req_to_token[row, have:have + need] = slots
+        req = types.SimpleNamespace(
+            req_pool_idx=row, origin_input_ids=tokens, output_ids=answer, fill_ids=tokens, extra_key=None, priority=0,
+            cache_protected_len=have, last_node=found.last_device_node, prefix_indices=found.device_indices,
+            pop_committed_kv_cache=lambda: total)
+        cache.cache_unfinished_req(req)
+        self.assertEqual(len(req.prefix_indices), len(tokens))
+        before_finish()
+        cache.cache_finished_req(req)
+        return have
+
+    def test_requests_lose_no_slot(self):
+        for page in (1, 4):
+            rng = random.Random(page)
+            kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
+            pool = kind(*((64,) if page == 1 else (64, page)), torch.float16, "cpu", None, False)
+            rows = Rows()
+            params = sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
+                req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=page)
+            cache = self.sglang.RadixCache(params)
+            found = 0
+            for i in range(150):
+                tokens = [rng.randrange(2) for _ in range(rng.randrange(2, 20))]
+                nested = [rng.randrange(2) for _ in range(8)]
+                found += self.serve(cache, pool, rows, tokens, [7, 8, 9], 1,
+                                    lambda: i % 3 or self.serve(cache, pool, rows, nested, [5], 2))
+                self.assertEqual(pool.available_size() + cache.total_size(), 64)
+                self.assertEqual(cache.protected_size(), 0)
+            self.assertGreater(found, 100)
+            values = cache.all_values_flatten().tolist()
+            self.assertEqual(len(set(values)), len(values))
+            cache.evict(types.SimpleNamespace(num_tokens=64))
+            self.assertEqual(pool.available_size(), 64)
+
+    def test_a_simulated_tree_keeps_any_value(self):
+        cache = self.sglang.RadixCache.create_simulated(page_size=2, enable_kv_cache_events=True)
+        insert = lambda tokens, values: cache.insert(types.SimpleNamespace(
+            key=Key(tokens), value=torch.tensor(values), priority=0, chunked=False)).prefix_len
+        self.assertEqual(insert([1, 2, 3, 4, 5], [70, 10, 90, 5, 6]), 0)
+        self.assertEqual(insert([1, 2, 3, 4, 8, 9], [0, 0, 0, 0, 33, 44]), 4)
+        found = cache.match_prefix(types.SimpleNamespace(key=Key([1, 2, 3, 4, 8, 9, 9])))
+        self.assertEqual(found.device_indices.tolist(), [70, 10, 90, 5, 33, 44])
+        events = cache.take_events()[1:]  # behind the tree's first, empty state
+        self.assertEqual([e.token_ids for e in events if hasattr(e, "token_ids")], [[1, 2], [3, 4], [8, 9]])
+        self.assertEqual(events[1].parent_block_hash, events[0].block_hashes[0])
+        node = found.last_device_node
+        self.assertEqual(cache.inc_lock_ref(node).delta, -6)
+        self.assertEqual(node.lock_ref, 1)
+        self.assertEqual(cache.dec_lock_ref(node).delta, 6)
+        with self.assertRaisesRegex(RuntimeError, "is not locked"):
+            cache.dec_lock_ref(node)
+        self.assertEqual(cache.evict(types.SimpleNamespace(num_tokens=100)).num_tokens_evicted, 6)
+        cache.reset()
+        with self.assertRaisesRegex(ValueError, "belady"):
+            self.sglang.RadixCache(sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
+                eviction_policy="belady"))
+
+    def test_mini_sglang(self):
+        self.minisgl.install()
+        cache = sys.modules["minisgl.kvcache"].SUPPORTED_CACHE_MANAGER._registry["radix"]("cpu")
+        ids, slots = torch.arange(10, dtype=torch.int32), torch.arange(12, dtype=torch.int32)
+        done = cache.insert_prefix(ids, slots[:10])
+        self.assertEqual((done.cached_len, done.handle.cached_len), (0, 8))
+        handle = cache.match_prefix(ids[:7]).cuda_handle
+        self.assertEqual((handle.cached_len, handle.get_matched_indices().tolist()), (4, [0, 1, 2, 3]))
+        cache.lock_handle(handle)
+        with self.assertRaisesRegex(RuntimeError, "only"):
+            cache.evict(8)
+        self.assertEqual(cache.evict(0).tolist(), [])
+        self.assertEqual(sorted(cache.evict(cache.size_info.evictable_size).tolist()), [4, 5, 6, 7])
+        cache.lock_handle(handle, unlock=True)
+        self.assertEqual(cache.size_info, (4, 0))
+        self.assertEqual(cache.insert_prefix(ids[:3], slots[:3]).handle.cached_len, 0)
+        cache.check_integrity()
+        cache.reset()
+        self.assertEqual(cache.size_info, (0, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
