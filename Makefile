@@ -9,6 +9,7 @@
 #   make uninstall  what make install put there
 #   make python     the Python package in build/release/python: use it there with PYTHONPATH
 #   make wheel      the same as a wheel in build, for Python 3.11 and later
+#   make test-peers runs the unit tests of PEER=DIR, a checkout of SGLang or mini-sglang, on libradish
 #   make deb        Debian packages in build/deb: radish (a service), libradish0, libradish-dev, python3-radish
 #   make dist       build/radish-VERSION.tar.xz of the last commit
 #
@@ -20,7 +21,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 30000
 JOBS   ?= $(shell tools/cpus.sh)
 
-.PHONY: all run test test-long bench install uninstall python wheel deb dist fuzz clean help
+.PHONY: all run test test-long bench install uninstall python wheel test-peers deb dist fuzz clean help
 
 all: build/deps-build
 	@tools/build.sh release $(JOBS)
@@ -53,6 +54,9 @@ uninstall:
 
 python: build/deps-python
 	@tools/build.sh release $(JOBS) python
+
+test-peers: python
+	@tools/test-peers.py
 
 wheel: python
 	@tools/make-wheel.py build/release/python build

@@ -17,8 +17,9 @@ is, on both sides and with nothing computed in between:
     SGLang          its objects: RadixKey of a list, MatchPrefixParams, tensors of int64
     radish          Request, admit, extend, unfinished_req, finished_req; tokens an array of int32
     radish, lists   the same with the lists that SGLang gets
+    radish.sglang   SGLang's objects, as above; behind them its RadixCache and allocators by radish.sglang
 
-The three take turns in blocks of 500 requests; making lists and arrays of a trace is not measured.
+They take turns in blocks of 500 requests; making lists and arrays of a trace is not measured.
 Seconds are the CPU's, of this process, which has one thread: what others do besides counts little. Of
 several rounds the median is told."""
 import argparse
@@ -179,6 +180,22 @@ class SGLang:
         self.hits += have
 
 
+class Adapted(SGLang):
+    """SGLang's interface, its requests and its tensors; what answers is radish.sglang."""
+
+    def __init__(self, peer, pages, page_size, longest):
+        super().__init__(peer, pages, page_size, longest)
+        sys.modules.pop("radish.sglang", None)  # that of these modules of SGLang's, loaded anew
+        import radish.sglang as adapter
+        torch, size = self.torch, pages * page_size
+        if page_size == 1:
+            self.kv = adapter.TokenToKVPoolAllocator(size, torch.float16, "cpu", None, False)
+        else:
+            self.kv = adapter.PagedTokenToKVPoolAllocator(size, page_size, torch.float16, "cpu", None, False)
+        self.cache = adapter.RadixCache(sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
+            disable=False, req_to_token_pool=self, token_to_kv_pool_allocator=self.kv, page_size=page_size))
+
+
 class Radish:
     def __init__(self, pages, page_size, longest):
         self.kv = radish.KVAllocator(pages, page_size)
@@ -215,7 +232,8 @@ def side_by_side(trace, peer, page_size):
     pages = trace.capacity // page_size
     sides = {"radish": Radish(pages, page_size, longest), "radish, lists": RadishLists(pages, page_size, longest)}
     if peer:
-        sides = {"SGLang": SGLang(peer, pages, page_size, longest), **sides}
+        sides = {"SGLang": SGLang(peer, pages, page_size, longest),
+                 "radish.sglang": Adapted(peer, pages, page_size, longest), **sides}
     spent = dict.fromkeys(sides, 0)
     prompts = 0
     for first in range(0, len(trace), BLOCK):

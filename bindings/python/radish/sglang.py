@@ -18,11 +18,11 @@ import importlib
 import time
 
 import torch
-from sglang.srt.mem_cache import allocator as _allocator
-from sglang.srt.mem_cache import base_prefix_cache as _base
-from sglang.srt.mem_cache import cache_init_params as _params
 
 from radish import _core
+
+_allocator, _base, _params = (importlib.import_module("sglang.srt.mem_cache." + name)
+                              for name in ("allocator", "base_prefix_cache", "cache_init_params"))
 
 __all__ = ["Node", "RadixCache", "TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator", "install"]
 
@@ -154,18 +154,16 @@ class RadixCache(_base.BasePrefixCache):
     def reset(self):
         self._locks.clear()
         self.core.reset()
-        self._collect()  # all at once: SGLang clears its allocator itself
+        self.core.take_freed()  # all at once: SGLang clears its allocator itself
         if self._own:
             self._own = _OwnSlots(self.page_size)
 
-    def _collect(self):
-        return _tensor(self.core.take_freed("int64", slots=True))
-
     def _give_back(self):
         """Slots that left the tree go to whom they came from."""
-        slots = self._collect()
-        if not len(slots):
+        freed = self.core.take_freed("int64", slots=True)
+        if not len(freed):
             return
+        slots = _tensor(freed)
         if self._own:
             values = self._own.values[slots]
             self._own.give_back(slots)
@@ -174,7 +172,7 @@ class RadixCache(_base.BasePrefixCache):
             self.token_to_kv_pool_allocator.free(slots.to(self.device) if self._elsewhere else slots)
 
     def _free(self, slots):
-        if len(slots):
+        if slots.numel():
             self.token_to_kv_pool_allocator.free(slots)
 
     def _cacheable(self, num_tokens):
@@ -199,7 +197,8 @@ class RadixCache(_base.BasePrefixCache):
         return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node)
 
     def _insert(self, tokens, slots, extra_key, priority, chunked=False):
-        """Tokens of the prefix that was there before. The tree takes the slots behind it."""
+        """Tokens of the prefix that was there before, and the last node. The tree takes the slots
+        behind the prefix."""
         if self._own:
             given = slots
             slots = self._own.take(len(given) // self.page_size)
@@ -208,13 +207,13 @@ class RadixCache(_base.BasePrefixCache):
         if self._own:
             self._own.give_back(slots[count:])
         slots, tokens = slots[:count], tokens[:count + self.is_eagle]
-        done = self.core.insert(tokens, slots.cpu(), extra_key=extra_key, priority=priority or 0,
+        done = self.core.insert(tokens, slots.cpu() if self._elsewhere else slots, extra_key=extra_key, priority=priority or 0,
                                 chunked=chunked) if count else None
         known = done.prefix_tokens if done else 0
         if self._own and known:
             self._own.give_back(slots[:known])
         self._give_back()
-        return known
+        return known, done.node if done else 0
 
     def insert(self, params):
         if self.disable:
@@ -223,7 +222,7 @@ class RadixCache(_base.BasePrefixCache):
         slots = params.value
         if slots is None:
             slots = torch.tensor(tokens, dtype=torch.int64)
-        known = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
+        known, _ = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
         return _base.InsertResult(prefix_len=known)
 
     def evict(self, params):
@@ -267,10 +266,12 @@ class RadixCache(_base.BasePrefixCache):
         kept, known = self._cacheable(count), self._cacheable(count)
         if is_insert and not self.disable_finished_insert:
             tokens = (req.origin_input_ids + req.output_ids)[:count]
-            known = self._insert(tokens, slots.to(torch.int64), req.extra_key,
-                                 getattr(req, "priority", 0))
-        self._free(slots[req.cache_protected_len:known])  # another request's are in the tree
-        self._free(slots[kept:])
+            known, _ = self._insert(tokens, slots.to(torch.int64), req.extra_key,
+                                    getattr(req, "priority", 0))
+        if known > req.cache_protected_len:  # another request's are in the tree
+            self._free(slots[req.cache_protected_len:known])
+        if kept < count:
+            self._free(slots[kept:])
         self.dec_lock_ref(req.last_node)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
@@ -278,26 +279,28 @@ class RadixCache(_base.BasePrefixCache):
             return
         tokens, key = req.fill_ids, req.extra_key
         slots = self._row(req, len(tokens))
-        known = self._insert(tokens, slots.to(torch.int64), key, getattr(req, "priority", 0), chunked)
-        self._free(slots[req.cache_protected_len:known])
-        found = self.core.match_prefix(tokens, "int64", extra_key=key)
-        cached = _tensor(found.slots)
-        if self._own:
-            cached = self._own.values[cached]
-        if self._elsewhere:
-            cached = cached.to(self.device)
-        have = len(cached)
-        if have != self._cacheable(len(tokens)):
-            raise RuntimeError(f"{have} of {self._cacheable(len(tokens))} tokens are cached after an insert")
-        self.req_to_token_pool.write((req.req_pool_idx, slice(req.cache_protected_len, have)),
-                                     cached[req.cache_protected_len:])
-        before, req.last_node = req.last_node, Node(self, found.last_node)
+        mine = slots.to(torch.int64)
+        known, node = self._insert(tokens, mine, key, getattr(req, "priority", 0), chunked)
+        have, protected = self._cacheable(len(tokens)), req.cache_protected_len
+        cached = mine[:have]
+        if known > protected or self._own:  # others were faster: theirs are in the tree
+            self._free(slots[protected:known])
+            found = self.core.match_prefix(tokens, "int64", extra_key=key)
+            cached, node = _tensor(found.slots), found.last_node
+            if self._own:
+                cached = self._own.values[cached]
+            if self._elsewhere:
+                cached = cached.to(self.device)
+            if len(cached) != have:
+                raise RuntimeError(f"{len(cached)} of {have} tokens are cached after an insert")
+            self.req_to_token_pool.write((req.req_pool_idx, slice(protected, have)), cached[protected:])
+        before, req.last_node = req.last_node, Node(self, node)
         self.inc_lock_ref(req.last_node)
         self.dec_lock_ref(before)
         req.cache_protected_len = have
         # What is not a whole page yet stays the request's own.
         rest = slots[have:]
-        req.prefix_indices = torch.cat((cached, rest)) if len(rest) else cached
+        req.prefix_indices = torch.cat((cached, rest)) if rest.numel() else cached
 
     # ---- what it holds ----
 
@@ -360,7 +363,9 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
         return self.core.available_size
 
     def _slots(self, array):
-        return None if array is None else _tensor(array).to(self.device)
+        if array is None or self.device == "cpu":
+            return None if array is None else _tensor(array)
+        return _tensor(array).to(self.device)
 
     def alloc(self, need_size):
         pages = (need_size + self.page_size - 1) // self.page_size
@@ -373,8 +378,11 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
         if not free_index.numel():
             return
         if self.is_not_in_free_group:
-            pages = torch.unique(free_index.cpu().to(torch.int64) // self.page_size)
-            self.core.free(pages)
+            slots = free_index.cpu()
+            if self.page_size == 1:
+                self.core.free(slots)
+            else:
+                self.core.free_slots(slots)
         else:
             self.free_group.append(free_index)
 
