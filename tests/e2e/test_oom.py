@@ -96,11 +96,11 @@ def events(body):
 
 
 def strip(value):
-    """Without what differs from one right answer to the next: names, times, what was cached."""
+    """Without what differs from one right answer to the next: names, times, what was cached or guessed."""
     if isinstance(value, dict):
         return {k: strip(v) for k, v in value.items()
                 if k not in ("id", "created", "usage", "cached_tokens", "e2e_latency", "rid")
-                and not k.startswith(("prompt_tokens_det", "cache")) and "latency" not in k}
+                and not k.startswith(("prompt_tokens_det", "cache", "spec_")) and "latency" not in k}
     return [strip(v) for v in value] if isinstance(value, list) else value
 
 

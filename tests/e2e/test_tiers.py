@@ -55,7 +55,7 @@ def test_prompts_come_back_from_every_tier_with_the_same_answers():
                     details = meta["cached_tokens_details"]
                     check(sum(details.values()) == meta["cached_tokens"], meta)
                     why = meta["cache_explanation"]
-                    check({tier: why[tier]["tokens"] for tier in why} == details, meta)
+                    check({tier: why[tier]["tokens"] for tier in details} == details, meta)
                     if turn:
                         check(why["host"]["load"] == "taken", why)
                         check(why["device"]["end"] == "evicted", why)
