@@ -32,13 +32,6 @@ static bool know_torch(void)
     return torch_int32 != NULL;
 }
 
-static bool not_these(PyObject *from, const char *name, const char *has)
-{
-    PyErr_Format(PyExc_TypeError, "%s: %s holds %s: it must be a contiguous row of int32 or int64",
-                 name, ((PyObject *)Py_TYPE(from)) ? "the array" : "it", has);
-    return false;
-}
-
 /* Bytes of an integer of a buffer's format, 0 for what is none of ours. */
 static int integer_bytes(const Py_buffer *view)
 {
@@ -170,7 +163,12 @@ static bool see_capsule(PyObject *from, const char *name, PyObject **keeps, ints
                 (!t->strides || t->strides[0] == 1 || t->shape[0] < 2);
     if (!ours) {
         DECREF(capsule);
-        return not_these(from, name, "something else");
+        PyErr_Format(
+            PyExc_TypeError,
+            "%s: what its __dlpack__ gives must be one contiguous row of int32 or int64 in "
+            "the host's memory",
+            name);
+        return false;
     }
     *seen = (ints_seen){(char *)t->data + t->byte_offset, t->shape[0], t->dtype.bits / 8};
     *keeps = capsule; /* not renamed: its destructor gives the memory back */

@@ -55,9 +55,8 @@ const rad_env *module_env(void);
 
 bool add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **out);
 
-/* What begins with one of these has a base of its own in each part. */
+/* Each part adds its types; an exception is set where one answers false. */
 bool array_init(PyObject *module);
-bool record_init(PyObject *module);
 bool pools_init(PyObject *module);
 bool kv_pool_init(PyObject *module);
 bool cache_init(PyObject *module);
@@ -79,7 +78,7 @@ typedef struct signature {
     PyObject *interned[MOST_ARGS];
 } signature;
 
-/* out[i] is names[i]'s, or NULL where it is absent or None is not told from it by the caller. */
+/* out[i] is names[i]'s, NULL where it is absent. All are borrowed. */
 bool args_read(signature *s, fast_args args, Py_ssize_t nargs, PyObject *kwnames, PyObject **out);
 
 /* Numbers in their limits; OverflowError or TypeError in words that name the argument. An absent
