@@ -52,6 +52,8 @@ NOT_RUN = [
     (r"tools/compare-", "wants other people's templates"),
     (r"radish serve .*(redis:)", "wants a cluster: test_tiers_cluster.py"),
     (r"radish (replay|serve|bench|info)$|radish bench --what scaling$|tools/make-trace\.py --form mooncake$", "names a command only"),
+    (r"make (python|wheel)\b", "bindings/python/tests/test_wheel.py"),
+    (r"(PEER=\S+ )?(bench/python_side|tools/test-peers)\.py", "minutes, and a checkout of SGLang"),
     (r"cc engine\.c", "wants an installed radish: test_install.py"),
 ]
 TALKS = re.compile(r"(build/release/)?radish (top|inspect cache)$")  # to a server that runs
