@@ -21,7 +21,7 @@ FLAGS = ["-std=gnu17", "-O1", "-fno-math-errno", "-ffp-contract=off", *WARNINGS,
 HEADERS = ("xxhash.h", "liburing.h", "liburing", "hiredis", "jansson.h", "jansson_config.h", "pcre2.h", "utf8proc.h",
            "zlib.h", "zconf.h", "zmq.h", "event2", "linux", "asm", "asm-generic")  # that do not ask which libc it is
 OWN = re.compile(r'^\s*#\s*include\s+"(\w+)/', re.M)
-ELSEWHERE = re.compile(r"radish/storage_(file|redis)\.h|\b__wrap_")  # libradish-storage, or a linker's option
+ELSEWHERE = re.compile(r"radish/storage_(file|redis)\.h|<jansson\.h>|\b__wrap_")  # libradish-storage, jansson, or a linker's option
 RIGS = re.compile(r'^\s*#\s*include\s+"(\w+\.h)"', re.M)
 
 
