@@ -53,7 +53,7 @@ NOT_RUN = [
     (r"radish serve .*(redis:)", "wants a cluster: test_tiers_cluster.py"),
     (r"radish (replay|serve|bench|info)$|radish bench --what scaling$|tools/make-trace\.py --form mooncake$", "names a command only"),
     (r"make (python|wheel)\b", "bindings/python/tests/test_wheel.py"),
-    (r"(PEER=\S+ )?(bench/python_side|tools/test-peers)\.py", "minutes, and a checkout of SGLang"),
+    (r"(PEER=\S+ )?(bench/python_side\.py|tools/test-peers\.py|make test-peers)", "minutes, and a checkout of SGLang"),
     (r"cc engine\.c", "wants an installed radish: test_install.py"),
 ]
 TALKS = re.compile(r"(build/release/)?radish (top|inspect cache)$")  # to a server that runs
