@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
+import time
 from pathlib import Path
 
 import tiny_gguf
@@ -170,6 +172,13 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text)
 
+    def await_editor(self):
+        """Until keys are its own: before, the terminal takes some for itself."""
+        until = time.monotonic() + HANG
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            check(time.monotonic() < until, "no editor reads the terminal")
+            time.sleep(0.001)
+
     def ended(self):
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.fd)
@@ -204,26 +213,32 @@ def test_lines_are_edited_and_remembered():
     with tempfile.TemporaryDirectory() as home:
         t = Terminal("chat", TINY, home=home)
         t.expect("> ")
+        t.await_editor()
         t.type(b"What is the cxpital of France?")
         t.type(b"\x01" + b"\x1b[C" * 13 + b"\x04a\n")  # to the front, 13 to the right, delete, a
         t.expect("Paris")
         check(re.search(r"\[\d+ prompt tokens, 0 cached; .* tokens out, ", t.expect("> ")))
+        t.await_editor()
         t.type(b"/st\t\n")  # completed
         t.expect("last turn: ")
         t.expect("> ")
+        t.await_editor()
         t.type(b"What is the capital\\\nof Germany?\n")
         t.expect("Berlin")
         t.expect("> ")
+        t.await_editor()
         t.type(b"/quit\n")
         check(t.ended() == 0)
         history = Path(home, ".local/state/radish/chat_history")
         check(history.stat().st_mode & 0o077 == 0)
         t = Terminal("chat", TINY, "--no-figures", home=home)
         t.expect("> ")
+        t.await_editor()
         t.type(b"\x1b[A" * 4 + b"\n")  # four lines up: the first
         t.expect("capital of France?")
         t.expect("Paris")
         check("prompt tokens" not in t.expect("> "))
+        t.await_editor()
         t.type(b"\x04")
         check(t.ended() == 0)
 
