@@ -4,13 +4,13 @@
  *                        ^ proposed           ^ the last tokens, found again
  *
  * Answers repeat their prompt: a file with edits, a name, a quotation. The index (suffix_index.h)
- * follows the text as it grows; NGRAM_INDEXES requests at a time have one, of 512 KB. */
+ * follows the text as it grows; NGRAM_INDEXES requests at a time have one, of 256 KB. */
 #ifndef SCHED_DRAFT_NGRAM_H
 #define SCHED_DRAFT_NGRAM_H
 
 #include "sched/suffix_index.h"
 
-enum { NGRAM_SLOTS_LOG2 = 17, NGRAM_INDEXES = 32 };
+enum { NGRAM_SLOTS_LOG2 = 16, NGRAM_INDEXES = 32 };
 
 typedef struct ngram_index ngram_index;
 

@@ -22,7 +22,8 @@ static uint32_t slots_log2(uint32_t capacity)
 
 static uint32_t num_names(uint32_t capacity)
 {
-    return RAD_MIN(capacity / RECENT_TOKENS_A_NAMESPACE, (uint32_t)NAMESPACE_MOST);
+    const uint32_t count = RAD_MAX(capacity / RECENT_TOKENS_A_NAMESPACE, (uint32_t)RECENT_NAMES);
+    return RAD_MIN(count, (uint32_t)NAMESPACE_MOST);
 }
 
 size_t draft_recent_bytes(uint32_t capacity)

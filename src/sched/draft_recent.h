@@ -20,10 +20,11 @@
 #include "sched/suffix_index.h"
 
 enum {
-    RECENT_LEAD = 8,                /* tokens of the prompt that stand before an answer */
-    RECENT_LEAST = 1 << 10,         /* tokens of the ring */
-    RECENT_MOST = 1 << 28,          /* likewise */
-    RECENT_TOKENS_A_NAMESPACE = 512 /* there are as many names as this allows */
+    RECENT_LEAD = 8,                 /* tokens of the prompt that stand before an answer */
+    RECENT_LEAST = 1 << 10,          /* tokens of the ring */
+    RECENT_MOST = 1 << 28,           /* likewise */
+    RECENT_NAMES = 8,                /* at least; and as many as */
+    RECENT_TOKENS_A_NAMESPACE = 2048 /* allow */
 };
 
 typedef struct draft_recent {
