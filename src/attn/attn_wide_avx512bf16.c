@@ -221,6 +221,14 @@ TILE void scores(const int groups, const bool plain, const uint32_t dim, const w
         m->max[g] = max[g];
 }
 
+/* In lanes of `any`. (gcc 12 takes the mask of the masked instruction for one of 8 bits: where it
+ * copies it, half of the lanes are lost. It does at -Og.) */
+TILE vf add_seen(vf sum, __mmask16 any, __m512bh p, __m512i one, __m512i seen)
+{
+    return _mm512_mask_mov_ps(sum, any,
+                              _mm512_dpbf16_ps(sum, p, (__m512bh)_mm512_and_si512(one, seen)));
+}
+
 /* A step of dims over the pairs [i, end). `whole`: all lanes see all of them. */
 TILE void some_values(const int groups, const bool whole, const middle *m, const uint32_t *v,
                       size_t ld, uint32_t i, uint32_t end, vf sum[CHAINS][GROUPS])
@@ -243,8 +251,7 @@ TILE void some_values(const int groups, const bool whole, const middle *m, const
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++)
                 sum[d][g] = whole ? _mm512_dpbf16_ps(sum[d][g], p[g], (__m512bh)one)
-                                  : _mm512_mask_dpbf16_ps(sum[d][g], any[g], p[g],
-                                                          (__m512bh)_mm512_and_si512(one, seen[g]));
+                                  : add_seen(sum[d][g], any[g], p[g], one, seen[g]);
         }
     }
 }
