@@ -167,6 +167,7 @@ engine_params params_where(const engine_params *params, const load_plan *plan)
  * its pool, more where tokens can be pinned: measured, x86-64 Linux; test_info.py holds it. */
 enum {
     PROGRAM_BYTES = 21000000,
+    SERVER_BYTES = 3000000, /* more, where many ask: code and threads that one conversation leaves */
     POOL_TOKEN_BYTES = 47,
     PINS_TOKEN_BYTES = 88,
     TAGS_TOKEN_BYTES = 8
@@ -289,7 +290,7 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     const uint64_t kv = RAD_MIN(kv_alone + p->kv_populate_ahead, pool) +
                         RAD_MIN(m->context_states, sizes.states) * m->state_bytes;
     m->resident_bytes = m->weights_bytes + m->batch_bytes + m->text_bytes + m->program_bytes +
-                        m->index_bytes + kv + tell_draft_bytes(plan, m);
+                        SERVER_BYTES + m->index_bytes + kv + tell_draft_bytes(plan, m);
 }
 
 /* Where it would be, and what there is. */

@@ -82,7 +82,12 @@ def check_files(prefix, lib, version):
         "cmake/radish/radishConfig.cmake",
         "cmake/radish/radishConfigVersion.cmake", "cmake/radish/radishTargets.cmake")}
     assert wanted <= there, f"not installed: {sorted(wanted - there)}"
-    extra = {name for name in there - wanted if not name.startswith(f"{lib}/cmake/radish/radishTargets-")}
+    python = {path.name for path in (ROOT / "bindings/python/radish").iterdir()} | {"_core.abi3.so"}
+    packages = {name for name in there if re.search(r"/python3\.\d+/(dist|site)-packages/radish/", name)}
+    if packages:  # where python3-dev was there
+        assert {pathlib.Path(name).name for name in packages} == python, sorted(packages)
+    extra = {name for name in there - wanted - packages
+             if not name.startswith(f"{lib}/cmake/radish/radishTargets-")}
     assert not extra, f"installed, and nobody asked for it: {sorted(extra)}"
     for name in there:
         if name.endswith((".pc", ".cmake")):
