@@ -398,12 +398,16 @@ static inline void run_histories(uint32_t count)
 
 /* ---- models and pools ---- */
 
+/* What a test sets for those that follow. */
+static bool witness_few_states;
+static uint64_t witness_seed; /* 0: test_seed */
+
 /* Over `model`, which is the witness's from now on. What the test sets of the witness it sets after
  * this. */
 static inline void witness_take(runner *model, const char *what)
 {
     memset(&w, 0, sizeof w);
-    w.seed = w.state = test_seed();
+    w.seed = w.state = witness_seed ? witness_seed : test_seed();
     w.abort_every = 12;
     snprintf(w.what, sizeof w.what, "%s", what);
     w.model = model;
@@ -486,7 +490,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .enable_priority_scheduling = below(4) == 0,
                               .random_seed = w.seed,
                               .max_itl_ns = max_itl_ns[below(4)],
-                              .max_states = STATE_LEAST + below(42),
+                              .max_states = STATE_LEAST + below(witness_few_states ? 2 : 42),
                               .state_interval = 1 + below(100),
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,

@@ -67,9 +67,10 @@ static uint64_t tokens_in_room(const prefill_adder *a, const req *r, kv_pages mo
     uint32_t page_size = a->pools->page_size;
     kv_pages both = room_with(a, more);
     uint64_t room = RAD_MIN(both.full, both.window);
-    if (!r->kv.state && both.states <= a->batch->num_states) return 0;
     /* What it locks, or a session brought along, was room when the step was planned so far: not
-     * even the rest of its last page is to be had at the cost of those. */
+     * even the rest of its last page, nor a token with a state of its own, is to be had at the cost
+     * of those. */
+    if (both.states < a->batch->num_states + !r->kv.state) return 0;
     if (room < a->batch->num_pages) return 0;
     uint64_t pages = room > a->batch->num_pages ? room - a->batch->num_pages : 0;
     uint32_t partial = r->kv.allocated_len % page_size;
