@@ -19,6 +19,7 @@ static const struct command {
     {"inspect", "look into a server's cache, or a store of pages", cmd_inspect},
     {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
+    {"version", "which build this is, and what it computes with here", cmd_version},
 };
 
 static void print_help(void)
@@ -28,13 +29,13 @@ static void print_help(void)
            RADISH_VERSION);
     for (size_t i = 0; i < RAD_COUNT(commands); i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].about);
-    printf("  %-10s %s\n  %-10s %s\n\n"
+    printf("  %-10s %s\n\n"
            "`radish COMMAND --help` is the manual of a command. For example:\n\n"
            "  radish serve model.gguf\n"
            "  radish chat model.gguf\n"
            "  radish generate -m model.gguf -p \"Once upon a time\" -n 50\n\n"
            "Exit codes: 0 fine, 1 an error (one line on stderr), 2 a mistake in the usage.\n",
-           "version", "print the version", "help", "this page");
+           "help", "this page");
 }
 
 static int run(int argc, char **argv)
@@ -55,10 +56,7 @@ static int run(int argc, char **argv)
         args = help_args;
         count = 1;
     }
-    if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
-        printf("radish %s\n", RADISH_VERSION);
-        return 0;
-    }
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
     for (size_t i = 0; i < RAD_COUNT(commands); i++)
         if (!strcmp(commands[i].name, name)) return commands[i].run(count, args);
     fprintf(stderr, "radish: there is no command '%s' (radish help lists them)\n", name);

@@ -449,6 +449,31 @@ def test_a_config_file_holds_options():
         check("given twice" in err, err)
 
 
+def test_version_tells_the_build_and_the_machine():
+    nowhere = {**os.environ, "RADISH_LIBCUDA": "/nowhere/libcuda.so.1", "RADISH_ISA": "scalar"}
+
+    def said(*args, env=nowhere):
+        return subprocess.run([RADISH, *args], env=env, capture_output=True, text=True)
+
+    done = said("--version")
+    lines = done.stdout.splitlines()
+    check(done.returncode == 0 and re.fullmatch(r"radish \d+\.\d+\.\d+", lines[0]), done)
+    told = dict(line.split(": ", 1) for line in lines[1:])
+    check(re.match(r"(gcc|clang) \d+\.\d+\.\d+, ", told["build"]), told)
+    check("libedit" in told["parts"] and "libzmq" in told["parts"], told)
+    check(told["cpu"].startswith(os.uname().machine + ", "), told)
+    check(told["kernels"].startswith("products scalar, attention cpu-scalar, norms portable"), told)
+    check("RADISH_ISA=scalar" in told["kernels"], told)
+    check(told["gpu"].startswith("none: ") and "/nowhere/libcuda.so.1" in told["gpu"], told)
+    for args in (["version"], ["-V"]):
+        check(said(*args).stdout == done.stdout, args)
+    check("scalar" not in said("version", env={**nowhere, "RADISH_ISA": ""}).stdout or
+          os.uname().machine != "x86_64")
+    check(said("version", "now").returncode == 2)
+    wrong = said("version", env={**nowhere, "RADISH_ISA": "mmx"})
+    check(wrong.returncode == 1 and "RADISH_ISA is" in wrong.stderr, wrong)
+
+
 def test_output_that_cannot_be_written_is_an_error():
     for args in (["--help"], ["version"], ["serve", "--help"], ["help", "chat"]):
         with open("/dev/full", "wb") as full:
