@@ -1,13 +1,11 @@
 /* main.c - one program, `radish`: which command? */
 #include "cli/cli.h"
+#include "cli/completion.h"
 
 #include <locale.h>
 #include <stdio.h>
 
-static const struct command {
-    const char *name, *about;
-    int (*run)(int argc, char **argv);
-} commands[] = {
+const cli_command cli_commands[] = {
     {"serve", "an OpenAI- and SGLang-compatible server", cmd_serve},
     {"chat", "talk to a model in the terminal", cmd_chat},
     {"generate", "continue one prompt", cmd_generate},
@@ -19,7 +17,9 @@ static const struct command {
     {"inspect", "look into a server's cache, or a store of pages", cmd_inspect},
     {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
+    {"completion", "what a shell wants to complete words of these", cmd_completion},
     {"version", "which build this is, and what it computes with here", cmd_version},
+    {0},
 };
 
 static void print_help(void)
@@ -27,9 +27,9 @@ static void print_help(void)
     printf("radish %s - a small, fast LLM server that computes shared prefixes once\n\n"
            "usage: radish COMMAND [options]\n\n",
            RADISH_VERSION);
-    for (size_t i = 0; i < RAD_COUNT(commands); i++)
-        printf("  %-10s %s\n", commands[i].name, commands[i].about);
-    printf("  %-10s %s\n\n"
+    for (const cli_command *c = cli_commands; c->name; c++)
+        printf("  %-11s %s\n", c->name, c->about);
+    printf("  %-11s %s\n\n"
            "`radish COMMAND --help` is the manual of a command. For example:\n\n"
            "  radish serve model.gguf\n"
            "  radish chat model.gguf\n"
@@ -57,8 +57,8 @@ static int run(int argc, char **argv)
         count = 1;
     }
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) name = "version";
-    for (size_t i = 0; i < RAD_COUNT(commands); i++)
-        if (!strcmp(commands[i].name, name)) return commands[i].run(count, args);
+    for (const cli_command *c = cli_commands; c->name; c++)
+        if (!strcmp(c->name, name)) return c->run(count, args);
     fprintf(stderr, "radish: there is no command '%s' (radish help lists them)\n", name);
     return 2;
 }

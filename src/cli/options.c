@@ -258,9 +258,23 @@ static int read_config(const cli_manual *m, const cli_option *options, unsigned 
     return 2;
 }
 
+static cli_show show_next;
+static void *show_user;
+
+void cli_show_table(cli_show show, void *user)
+{
+    show_next = show;
+    show_user = user;
+}
+
 int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, int argc, char **argv,
               const char **positional)
 {
+    if (show_next) {
+        show_next(show_user, m, options, count, positional != NULL);
+        show_next = NULL;
+        return 0;
+    }
     /* The config file first, wherever it is named, so that the command line's word counts. */
     for (int pass = 0; pass < 2; pass++) {
         cli_words words = {.argc = argc, .argv = argv};

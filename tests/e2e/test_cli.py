@@ -474,6 +474,56 @@ def test_version_tells_the_build_and_the_machine():
     check(wrong.returncode == 1 and "RADISH_ISA is" in wrong.stderr, wrong)
 
 
+COMPLETE = """
+source /dev/stdin
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_radish
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def test_bash_completes_words():
+    script, _ = radish("completion", "bash")
+
+    def completed(*words, folder=None):
+        done = subprocess.run(["bash", "-c", COMPLETE, "bash", "radish", *words], input=script, cwd=folder,
+                              capture_output=True, text=True)
+        check(done.returncode == 0 and done.stderr == "", words, done)
+        return set(done.stdout.split("\n")) - {""}
+
+    commands = set(re.findall(r"^  (\w+) {2,}", radish("--help")[0], re.M))
+    check(completed("") == commands | {"--help", "--version"}, completed(""))
+    check(completed("se") == {"serve"} and completed("help", "to") == {"tokenize", "top"})
+    check(completed("inspect", "") == {"cache", "store", "--help"})
+    check(completed("completion", "") == {"bash", "zsh"})
+    # All options that the manual has, and no others.
+    for command in sorted(commands - {"help", "inspect"}) + ["inspect cache", "inspect store"]:
+        manual = radish(*command.split(), "--help")[0]
+        options = set(re.findall(r"^  (?:-\w, |    )(--[\w-]+)", manual, re.M))
+        options |= set(re.findall(r"^  (-\w), ", manual, re.M)) | {"--help"}
+        if command != "completion":
+            check(completed(*command.split(), "-") == options, command, completed(*command.split(), "-"))
+    check(completed("serve", "x.gguf", "--page") == {"--page-size"})
+    check(completed("inspect", "store", "--ver") == {"--verify"})
+    # Values: one of some, in both ways to write it; a number; and then a word again.
+    check(completed("serve", "--dtype", "") == {"auto", "f32", "bf16", "q8_0"})
+    check(completed("chat", "--device", "c") == {"cpu", "cuda"})
+    check(completed("serve", "--log-format", "=", "j") == {"json"})
+    check(completed("serve", "--log-format", "=") == {"text", "json"})
+    check(completed("serve", "--log-format=j") == {"--log-format=json"})
+    check(completed("serve", "--port", "") == set() and completed("top", "") == set())
+    check(completed("nothing", "") == set())
+    with tempfile.TemporaryDirectory() as tmp:
+        for name in ("a model.gguf", "b.gguf", "a$x"):
+            (Path(tmp) / name).touch()
+        check(completed("serve", "", folder=tmp) == {"a model.gguf", "b.gguf", "a$x"})
+        check(completed("serve", "-m", "a", folder=tmp) == {"a model.gguf", "a$x"})
+        check(completed("generate", "--chat", "b", folder=tmp) == {"b.gguf"})
+    check("bashcompinit" in radish("completion", "zsh")[0])
+    for args in (("completion",), ("completion", "csh")):
+        check("bash or zsh" in radish(*args, want=2)[1])
+
+
 def test_output_that_cannot_be_written_is_an_error():
     for args in (["--help"], ["version"], ["serve", "--help"], ["help", "chat"]):
         with open("/dev/full", "wb") as full:
