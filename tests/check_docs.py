@@ -176,7 +176,8 @@ def main():
     check_models(root, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))
     known = set(NAME.findall(headers))
-    documents = [root / "README.md", *sorted(root.glob("docs/*.md"))]
+    documents = [root / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    documents += [*sorted(root.glob("docs/*.md"))]
     mentioned = 0
     for path in documents:
         text = path.read_text()

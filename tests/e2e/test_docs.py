@@ -39,6 +39,7 @@ NOT_RUN = [
     (r"make (install|uninstall)\b", "test_install.py"),
     (r"make deb\b|tools/check-deb", "wants root: make test-long"),
     (r"tools/install-deps", "installs packages"),
+    (r"tools/build\.sh", "has built what runs this"),
     (r"(\w+=\S+ )?tools/run-bench\.sh|tools/make-benchmarks\.sh",
      "minutes and a quiet machine: test_generators.py runs what they are made of"),
     (r"tools/gpu-", "test_gpu_verify.py"),
@@ -95,7 +96,8 @@ def commands(text):
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+            *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def reason(line, used):
