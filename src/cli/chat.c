@@ -79,7 +79,7 @@ static void take_turn(chat *c, const char *text, size_t len)
         cli_fail("%s", err.text);
         return;
     }
-    if (!fits(e, h, before == 0)) {
+    if (!fits(e, h, h->num_messages == 1)) {
         chat_history_cut(h, before);
         return;
     }
@@ -109,7 +109,7 @@ static void take_turn(chat *c, const char *text, size_t len)
 static void do_reset(chat *c, const char *arg)
 {
     (void)arg;
-    chat_history_cut(&c->history, 0);
+    chat_history_reset(&c->history);
     printf("the conversation is forgotten\n");
 }
 

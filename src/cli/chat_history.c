@@ -51,9 +51,15 @@ rad_status chat_history_set_system(chat_history *h, const char *text, rad_error 
 
 void chat_history_cut(chat_history *h, uint32_t num_ids)
 {
-    drop_messages(h, num_ids ? h->num_answered : 0);
+    drop_messages(h, h->num_answered);
     h->ids.len = RAD_MIN(h->ids.len, num_ids);
     forget_seen(h);
+}
+
+void chat_history_reset(chat_history *h)
+{
+    drop_messages(h, 0);
+    chat_history_cut(h, 0);
 }
 
 static rad_status add_message(chat_history *h, const char *role, const char *text, size_t len,

@@ -44,8 +44,10 @@ rad_status chat_history_add(chat_history *h, const char *role, const char *text,
  * there was none, or no memory. */
 void chat_history_take_back(chat_history *h, char **text, size_t *len);
 
-/* Back to before the last question, when h->ids had this length; 0 forgets everything but the
- * system message. */
+/* Back to before the last question, when h->ids had this length: what was answered stays. */
 void chat_history_cut(chat_history *h, uint32_t num_ids);
+
+/* Forgets everything but the system message. */
+void chat_history_reset(chat_history *h);
 
 #endif

@@ -258,6 +258,10 @@ def test_a_conversation_is_saved_and_goes_on():
         again, _ = radish("chat", TINY, stdin=f"/load {file}\nWhat is the capital of Japan?\n".encode())
         check("Tokyo" in out and "Tokyo" in again, out, again)
         check(int(re.search(r"turn: (\d+) prompt", out)[1]) > prompt + 8, out)
+        long = "day " * 2500  # a question that is refused leaves what was loaded alone
+        out, err = radish("chat", TINY, "--load", file, stdin=f"{long}\n/save {file}\n".encode())
+        check("2 messages are in" in out, out)
+        check("no longer fits the context" in err and json.loads(file.read_text()) == saved, err)
         for text, words in (("{", "line 1"), ("{}", 'no "messages"'), ('{"messages": [1, 2]}', "message 1"),
                             ('{"messages": [{"role": "user", "content": "a"}]}', "without an answer"),
                             ('{"messages": [{"role": "user", "content": []}, {}]}', "no text"),
