@@ -319,6 +319,15 @@ def test_a_browser_shows_it():
                    "document.querySelector('.msg.assistant:last-child .note')")
         notes = b.run("[...document.querySelectorAll('.msg .note')].map((n) => n.textContent)")
         check(len(notes) == 2 and re.search("[1-9][0-9]* cached", notes[1]), notes)
+        # "new" while an answer is on its way: the next conversation has nothing of it
+        b.type("#words", "Where is Bonn?")
+        b.run("document.querySelector('#say').requestSubmit(), document.querySelector('#chat-new').click()")
+        b.wait("document.querySelector('#send').textContent === 'Send'")
+        b.type("#words", "And Oslo?")
+        b.key("Enter", 13)
+        b.wait("document.querySelector('.msg.assistant:last-child .note')")
+        asked = [e["request"] for e in b.seen("Network.requestWillBeSent") if "/v1/chat" in e["request"]["url"]]
+        check([m["content"] for m in json.loads(asked[-1]["postData"])["messages"]] == ["And Oslo?"], asked[-1])
         b.wait("document.querySelectorAll('canvas').length === 7")  # the tree and six curves
         # nothing was asked of anybody else, and nothing broke a rule
         for asked in b.seen("Network.requestWillBeSent"):

@@ -358,7 +358,7 @@ function words(e, prompt) { // a cache_explanation
 }
 
 function drawRequests(s) {
-  $("req-sum").textContent = s.requests.length ? `${s.now.running} running, ${s.now.waiting} waiting${s.more_requests ? "; the first 256" : ""}` : "";
+  $("req-sum").textContent = s.requests.length ? `${s.now.running} running, ${s.now.waiting} waiting${s.requests.length > 60 ? "; the first 60" : ""}` : "";
   if (!s.requests.length) return fill($("requests"), el("p", "nothing", "Nothing is running."));
   fill($("requests"), table([["request"], ["", ""], ["age", "n"], ["prompt", "n"], ["cached", "n"], ["out", "n"], ["why no more was cached", "why optional"]], s.requests.slice(0, 60).map((r) => {
     const name = el("span", "mono", r.name ? r.name.replace(/^([a-z]+-)?(.{8}).*$/, "$1$2") : "#" + r.id);
@@ -777,7 +777,7 @@ $("needle").addEventListener("input", () => { clearTimeout(typing); typing = set
 
 // ---- chat ----
 
-const talk = [];
+let talk = []; // another one with each conversation: what is still heard of an old one goes into the old one
 let talking = null;
 function message(cls, text) {
   const list = $("talk"), m = el("div", "msg " + cls), b = el("div", "body", text);
@@ -790,7 +790,7 @@ function message(cls, text) {
 function emptyChat() {
   fill($("talk"), el("p", "nothing", now() && !now().chat ? "This model has no chat template." : "Ask something, then something more: each answer says what of it was cached."));
 }
-$("chat-new").addEventListener("click", () => { if (talking) talking.abort(); talk.length = 0; emptyChat(); });
+$("chat-new").addEventListener("click", () => { if (talking) talking.abort(); talk = []; emptyChat(); });
 $("words").addEventListener("keydown", (e) => { if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); $("say").requestSubmit(); } });
 $("words").addEventListener("input", () => { const t = $("words"); t.style.height = "auto"; t.style.height = Math.min(120, t.scrollHeight + 2) + "px"; });
 $("say").addEventListener("submit", async (e) => {
@@ -801,14 +801,15 @@ $("say").addEventListener("submit", async (e) => {
   $("words").value = "";
   $("words").style.height = "auto";
   message("user", text);
-  talk.push({ role: "user", content: text });
+  const mine = talk;
+  mine.push({ role: "user", content: text });
   const { m, b } = message("assistant", "…");
   const stop = talking = new AbortController();
   $("send").textContent = "Stop";
   const begun = performance.now();
   let first = 0, said = "", usage = null, wrong = "";
   try {
-    const answer = await ask("/v1/chat/completions", { messages: talk, stream: true, stream_options: { include_usage: true }, max_tokens: 1024 }, stop.signal);
+    const answer = await ask("/v1/chat/completions", { messages: mine, stream: true, stream_options: { include_usage: true }, max_tokens: 1024 }, stop.signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
@@ -835,9 +836,9 @@ $("say").addEventListener("submit", async (e) => {
   }
   talking = null;
   $("send").textContent = "Send";
-  if (wrong) { m.className = "msg wrong"; b.textContent = wrong; talk.pop(); return; }
+  if (wrong) { m.className = "msg wrong"; b.textContent = wrong; mine.pop(); return; }
   if (b.textContent === "…") b.textContent = "(nothing)";
-  talk.push({ role: "assistant", content: said });
+  mine.push({ role: "assistant", content: said });
   if (!usage) { m.append(el("div", "note", "stopped")); return; }
   note(m, usage, first ? (first - begun) / 1000 : null, (performance.now() - (first || begun)) / 1000);
 });
