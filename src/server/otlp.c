@@ -301,8 +301,10 @@ static rad_status parse(otlp *o, const char *endpoint, rad_error *err)
             len--;
         const size_t end = sizeof traces - 1;
         const bool whole = len >= end && strncmp(path + len - end, traces, end) == 0;
+        const size_t host_len = strlen(host); /* an address of IPv6 stands in brackets in a URL */
+        const bool brackets = host[0] == '[' && host[host_len - 1] == ']';
         o->port = (uint16_t)(port < 0 ? 4318 : port);
-        snprintf(o->host, sizeof o->host, "%s", host);
+        snprintf(o->host, sizeof o->host, "%.*s", (int)host_len - 2 * brackets, host + brackets);
         snprintf(o->host_port, sizeof o->host_port, "%s:%u", host, o->port);
         snprintf(o->path, sizeof o->path, "%.*s%s", (int)len, path, whole ? "" : traces);
     }

@@ -4,10 +4,11 @@ JSON. The collector here is Python's own HTTP server."""
 import http.server
 import json
 import queue
+import socket
 import threading
 import time
 
-from radish_e2e import HANG, STORIES, Server, check, radish, run
+from radish_e2e import HANG, STORIES, Server, check, radish, run, skip
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 ASK = json.dumps({"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0}).encode()
@@ -16,9 +17,10 @@ ASK = json.dumps({"prompt": "Once upon a time", "max_tokens": 6, "temperature": 
 class Collector:
     """Takes POST /v1/traces; `spans` are what came, one by one."""
 
-    def __init__(self):
+    def __init__(self, address="127.0.0.1"):
         self.spans = queue.Queue()
         collector = self
+        v6 = ":" in address
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -40,8 +42,11 @@ class Collector:
             def log_message(self, *args):
                 pass
 
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        class Listener(http.server.ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if v6 else socket.AF_INET
+
+        self.http = Listener((address, 0), Handler)
+        self.url = f"http://{f'[{address}]' if v6 else address}:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def take(self, count):
@@ -102,6 +107,17 @@ def test_a_request_is_a_span_of_its_callers_trace():
         check(len({one["spanId"] for one in came}) == 9, came)
         check('radish_otlp_requests_total{model_name="story",result="sent"} 3' in s.metrics(), s.metrics())
     check(s.log.count(f", trace {TRACE}, from ") == 3 and f", trace {other['traceId']}, from " in s.log, s.log)
+    collector.close()
+
+
+def test_a_collector_has_an_address_of_ipv6():
+    try:
+        collector = Collector("::1")
+    except OSError:
+        skip("there is no IPv6 here")
+    with Server(STORIES, "--otlp-endpoint", collector.url) as s:
+        ask(s)
+        check("POST /v1/completions" in [span["name"] for span in collector.take(4)])
     collector.close()
 
 
