@@ -319,6 +319,7 @@ static int run_command(int argc, char **argv, config_file *config)
             "  POST /pin_prefix, /unpin_prefix               what is cached of a prefix is kept\n"
             "  GET  /v1/models, /health, /model_info, /server_info, /metrics\n"
             "  POST /flush_cache[?tiers=device,host,storage]\n"
+            "  GET  /, /inspect/status, /inspect/tree        what it holds: a page, and JSON\n"
             "  GET  /kv_events                               which blocks are cached\n"
             "  GET, PUT, DELETE /hicache/storage-backend\n"
             "\n"
