@@ -1,6 +1,8 @@
 /* http_get.c - libevent's client, waited for. */
 #include "cli/http_get.h"
 
+#include "base/log_text.h"
+
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
@@ -179,6 +181,7 @@ static rad_status refused(const answer *a, const char *path, rad_error *err)
     else
         status = rad_fail(err, RAD_E_STATE, "the server answers %d to %.100s; is it a radish?",
                           a->code, path);
+    if (err) log_text_clean(err->text); /* a stranger's words on a terminal */
     json_decref(body);
     return status;
 }

@@ -312,7 +312,16 @@ def test_a_running_server_is_looked_at():
         t.expect("\033[?1049l")  # the page that was there before
         check(t.ended() == 0)
         del os.environ["RADISH_API_KEY"]
-    class Quiet(http.server.BaseHTTPRequestHandler):  # 501 to everything
+    class Quiet(http.server.BaseHTTPRequestHandler):  # 403 in bad words, or 501
+        def do_GET(self):
+            if not self.path.startswith("/bad/"):
+                return self.send_error(501)
+            body = json.dumps({"error": {"message": "no\n\033[31mway"}}).encode()
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def log_message(self, *words):
             pass
 
@@ -320,6 +329,8 @@ def test_a_running_server_is_looked_at():
         threading.Thread(target=other.serve_forever, daemon=True).start()
         _, err = radish("inspect", "cache", f"http://127.0.0.1:{other.server_port}/a/b", want=1)
         check("is it a radish?" in err and "/a/b/inspect/tree" in err, err)
+        _, err = radish("top", f"http://127.0.0.1:{other.server_port}/bad", want=1)
+        check(err == "radish: the server answers 403: no ?[31mway\n", err)
         other.shutdown()
 
 
