@@ -334,6 +334,7 @@ int cmd_chat(int argc, char **argv)
     if (code == CLI_GO_ON) code = model_options_check("chat", &model, positional);
     if (code != CLI_GO_ON) return code;
 
+    line_input_prepare();
     rad_env env = cli_env(&model);
     engine *e = cli_engine_for_one(&env, &model, context_length, 0, template, 2);
     if (!e) return 1;

@@ -8,6 +8,8 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -61,6 +63,12 @@ static bool wait_for_input(void)
     while (poll(fds, 2, -1) < 0 && errno == EINTR)
         ;
     return fds[1].revents == 0;
+}
+
+void line_input_prepare(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
 bool line_input_is_terminal(const line_input *in)

@@ -11,6 +11,10 @@
 
 typedef struct line_input line_input;
 
+/* Before there are threads: what is typed is UTF-8, also where the environment names no locale (a
+ * container, cron), in which libedit would leave out all but ASCII. Numbers stay C's. */
+void line_input_prepare(void);
+
 /* Reads stdin. history: the file whose lines are remembered, and which gets the new ones; NULL:
  * none. One that cannot be read is as good as empty. words: what Tab completes at the beginning of
  * a line, up to a NULL; it must outlive the input. NULL: no memory. */

@@ -2,7 +2,6 @@
 #include "cli/cli.h"
 #include "cli/completion.h"
 
-#include <locale.h>
 #include <stdio.h>
 
 const cli_command cli_commands[] = {

@@ -87,7 +87,7 @@ void jw_int(json_writer *w, int64_t value)
 }
 
 /* As jansson does: 17 digits, always a mark that it is no integer, exponents without "+" and
- * leading zeros. The program never calls setlocale, so the point is one. */
+ * leading zeros. The program never sets LC_NUMERIC, so the point is one. */
 void jw_real(json_writer *w, double value)
 {
     char text[40];

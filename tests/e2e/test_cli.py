@@ -153,10 +153,10 @@ def test_a_full_conversation_says_what_helps():
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, *args, home="/nonexistent"):
+    def __init__(self, *args, home="/dev/null"):  # where nothing can be made
         self.pid, self.fd = pty.fork()
         if not self.pid:
-            os.environ.update(HOME=home, TERM="xterm", LC_ALL="C.UTF-8")
+            os.environ.update(HOME=home, TERM="xterm", LC_ALL="C")
             os.environ.pop("XDG_STATE_HOME", None)
             os.execv(RADISH, [RADISH, *map(str, args)])
         self.seen = ""
@@ -227,6 +227,11 @@ def test_lines_are_edited_and_remembered():
         t.expect("Berlin")
         t.expect("> ")
         t.await_editor()
+        for line in "/system Grüße, 東京 €\x7fE", "/system":  # a delete takes a whole character
+            t.type(line.encode() + b"\n")
+            t.expect("now" if " " in line else "Grüße, 東京 E\r\n")
+            t.expect("> ")
+            t.await_editor()
         t.type(b"/quit\n")
         check(t.ended() == 0)
         history = Path(home, ".local/state/radish/chat_history")
@@ -234,7 +239,7 @@ def test_lines_are_edited_and_remembered():
         t = Terminal("chat", TINY, "--no-figures", home=home)
         t.expect("> ")
         t.await_editor()
-        t.type(b"\x1b[A" * 4 + b"\n")  # four lines up: the first
+        t.type(b"\x1b[A" * 6 + b"\n")  # six lines up: the first
         t.expect("capital of France?")
         t.expect("Paris")
         check("prompt tokens" not in t.expect("> "))
