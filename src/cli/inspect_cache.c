@@ -165,6 +165,13 @@ static void put_flags(screen *s, uint64_t flags)
         if (flags >> i & 1) screen_put(s, i == 1 ? SCREEN_GOOD : SCREEN_DIM, "  %s", names[i]);
 }
 
+static void put_count(screen *s, screen_style style, const char *before, uint64_t count,
+                      const char *what)
+{
+    screen_put(s, style, "%s%llu %s%s", before, (unsigned long long)count, what,
+               count == 1 ? "" : "s");
+}
+
 static void put_node(drawing *d, uint32_t depth, const node *n)
 {
     static const char *const tiers[] = {"", "  device", "  host", "  device+host"};
@@ -178,22 +185,19 @@ static void put_node(drawing *d, uint32_t depth, const node *n)
     screen_put(s, SCREEN_PLAIN, " tokens");
     screen_put(s, SCREEN_DIM, "  #%llu", (unsigned long long)n->values[ID]);
     screen_put(s, SCREEN_PLAIN, "%s", tiers[n->values[TIERS] & 3]);
-    if (n->values[HITS])
-        screen_put(s, SCREEN_GOOD, "  %llu hits", (unsigned long long)n->values[HITS]);
-    if (n->values[LOCKS])
-        screen_put(s, SCREEN_BAD, "  %llu locks", (unsigned long long)n->values[LOCKS]);
-    if (n->values[SESSIONS])
-        screen_put(s, SCREEN_GOOD, "  %llu sessions", (unsigned long long)n->values[SESSIONS]);
+    if (n->values[HITS]) put_count(s, SCREEN_GOOD, "  ", n->values[HITS], "hit");
+    if (n->values[LOCKS]) put_count(s, SCREEN_BAD, "  ", n->values[LOCKS], "lock");
+    if (n->values[SESSIONS]) put_count(s, SCREEN_GOOD, "  ", n->values[SESSIONS], "session");
     put_flags(s, n->values[FLAGS]);
     screen_put(s, SCREEN_DIM, "  used %s ago",
                screen_age(text, (d->p->now_ms - (double)n->values[USED_MS]) / 1000));
     screen_end_line(s);
     if (!n->values[HIDDEN_NODES]) return;
-    for (uint32_t i = 0; i <= depth; i++)
-        screen_put(s, SCREEN_DIM, "%s", i && d->levels[i].next < d->levels[i].end ? "│  " : "   ");
-    screen_put(s, SCREEN_DIM, "... and %llu nodes more",
-               (unsigned long long)n->values[HIDDEN_NODES]);
-    screen_put(s, SCREEN_DIM, " with %s tokens", screen_number(text, n->values[HIDDEN_TOKENS]));
+    for (uint32_t i = 1; i <= depth; i++)
+        screen_put(s, SCREEN_DIM, "%s", d->levels[i].next < d->levels[i].end ? "│  " : "   ");
+    put_count(s, SCREEN_DIM, "   ... and ", n->values[HIDDEN_NODES], "node");
+    screen_put(s, SCREEN_DIM, " more with %s tokens",
+               screen_number(text, n->values[HIDDEN_TOKENS]));
     screen_end_line(s);
 }
 
@@ -337,6 +341,7 @@ int cmd_inspect_cache(int argc, char **argv)
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &url);
     if (code != CLI_GO_ON) return code;
+    if (id && under) return cli_usage("inspect cache", "--node shows one, --under the others");
     http_server *server;
     rad_error err = {0};
     if (server_options_open(&o, url ? url : SERVER_URL, &server, &err) != RAD_OK)

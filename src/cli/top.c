@@ -217,12 +217,13 @@ static void put_pools(top *t, const json_t *now)
                                 total > 0 ? number(pool, "protected") / total : 0,
                                 total > 0 ? number(pool, "evictable") / total : 0};
         char a[32], b[32];
+        const bool window = strcmp(word(pool, "component"), "window") == 0;
         screen_put(s, SCREEN_PLAIN, "%-8.8s ", word(pool, "tier"));
         screen_bar(s, parts, styles, 3, 30);
-        screen_put(s, SCREEN_PLAIN, "  %3.0f %%  %s of %s %s %s",
+        screen_put(s, SCREEN_PLAIN, "  %3.0f %%  %s of %s %s%s",
                    (parts[0] + parts[1] + parts[2]) * 100,
                    screen_number(a, (uint64_t)(total - number(pool, "available"))),
-                   screen_number(b, (uint64_t)total), word(pool, "component"), word(pool, "unit"));
+                   screen_number(b, (uint64_t)total), window ? "window " : "", word(pool, "unit"));
         screen_put(s, SCREEN_DIM, "  (held %.0f, in use %.0f, cached %.0f)", number(pool, "held"),
                    number(pool, "protected"), number(pool, "evictable"));
         screen_end_line(s);

@@ -291,7 +291,7 @@ def test_a_running_server_is_looked_at():
         found = float(re.search(r"device ([\d.]+) %", out)[1])
         check(10 < found < 90 and "\033" not in out, out)
         out, _ = radish("inspect", "cache", f"127.0.0.1:{s.port}", "--api-key", "secret")
-        check(out.count("├─") == 1 and out.count("└─") >= 1 and " 1 hits" in out, out)
+        check(out.count("├─") == 1 and out.count("└─") >= 1 and " 1 hit  " in out, out)
         node = re.search(r"#(\d+)  device  evictable", out)[1]
         out, _ = radish("inspect", "cache", url, "--node", node, env=key)
         check("why " in out and "evict" in out or "goes first" in out, out)
@@ -299,6 +299,8 @@ def test_a_running_server_is_looked_at():
         check(len(tree["nodes"]) == 2 < tree["nodes_total"], tree)
         out, _ = radish("inspect", "cache", url, "--limit", 1, env=key)
         check("nodes more with" in out, out)
+        _, err = radish("inspect", "cache", url, "--node", node, "--under", node, env=key, want=2)
+        check("--under" in err, err)
         for args, words in ((["top"], "the server answers 401"), (["inspect", "cache", "--node", "999", url], "40"),
                             (["top", "http://127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
                             (["top", f"https://127.0.0.1:{s.port}"], "TLS")):
