@@ -105,7 +105,10 @@ def test_a_request_is_a_span_of_its_callers_trace():
         check(other["traceId"] not in (TRACE, "0" * 32) and "parentSpanId" not in other, other)
         check(attributes(other)["http.response.status_code"] == 404, other)
         check(len({one["spanId"] for one in came}) == 9, came)
-        check('radish_otlp_requests_total{model_name="story",result="sent"} 3' in s.metrics(), s.metrics())
+        until = time.monotonic() + HANG  # they are counted once the collector's answer is there
+        while 'radish_otlp_requests_total{model_name="story",result="sent"} 3' not in s.metrics():
+            check(time.monotonic() < until, s.metrics())
+            time.sleep(0.02)
     check(s.log.count(f", trace {TRACE}, from ") == 3 and f", trace {other['traceId']}, from " in s.log, s.log)
     collector.close()
 
