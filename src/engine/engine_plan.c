@@ -166,7 +166,7 @@ engine_params params_where(const engine_params *params, const load_plan *plan)
 /* What a server of a small model holds beside all that is told apart here, and for each token of
  * its pool, more where tokens can be pinned: measured, x86-64 Linux; test_info.py holds it. */
 enum {
-    PROGRAM_BYTES = 21000000,
+    PROGRAM_BYTES = 22500000,
     SERVER_BYTES = 3000000, /* more, where many ask: code and threads that one conversation leaves */
     POOL_TOKEN_BYTES = 47,
     PINS_TOKEN_BYTES = 88,
