@@ -151,9 +151,10 @@ static bool read_pieces(looker *l, size_t from, size_t to, piece *pieces, uint32
     for (size_t i = from; i <= to;) {
         const bool group = i < to && l->text[i] == '(';
         const size_t end = group ? group_end(l->text, i, to) : i;
+        if (group && end == to) return refuse(l, RAD_E_INVAL, i, "this group has no end");
         const bool looks = group && regex_looks(l->text + i, end - i);
         if (i < to && !looks) {
-            i = group && end < to ? end + 1 : skip(l->text, i, to);
+            i = group ? end + 1 : skip(l->text, i, to);
             continue;
         }
         if (*count + 2 > MOST_PIECES)
@@ -247,6 +248,7 @@ static bool make(looker *l, size_t from, size_t to, bool first, const dfa *after
 {
     bool ok = true, any = false;
     *out = (dfa){0};
+    if (!gr_work(&l->b->mem, 4 * (uint64_t)(to - from))) return false; /* all of it is read */
     if (++l->depth > MOST_LOOK_DEPTH)
         return refuse(l, RAD_E_LIMIT, from, "lookaheads are nested too deep");
     for (size_t i = from, begin = from; i <= to && ok;) {
