@@ -950,4 +950,35 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
     free(r);
 }
 
+/* References that double from one to the next: each way through them counts as work. */
+TEST(every_way_through_references_is_counted)
+{
+    enum { DOUBLES = 12, WAYS = 1 << DOUBLES };
+    static const char *const heads[] = {
+        "{\"type\":\"object\",\"propertyNames\":{\"$ref\":\"#/$defs/d0\"},\"$defs\":{",
+        "{\"enum\":[[\"x\"]],\"items\":{\"$ref\":\"#/$defs/d0\"},\"$defs\":{"};
+    rig_vocab *r = malloc(sizeof *r);
+    rig_begin(r);
+    CHECK_OK(rig_finish(r, NULL, 0));
+    for (size_t i = 0; i < RAD_COUNT(heads); i++) {
+        char text[4096];
+        size_t len = (size_t)sprintf(text, "%s", heads[i]);
+        for (int k = 0; k < DOUBLES; k++)
+            len += (size_t)sprintf(text + len,
+                                   "\"d%d\":{\"anyOf\":[{\"$ref\":\"#/$defs/d%d\"},"
+                                   "{\"$ref\":\"#/$defs/d%d\"}]},",
+                                   k, k + 1, k + 1);
+        sprintf(text + len, "\"d%d\":{\"const\":\"x\"}}}", DOUBLES);
+        rad_error err = {0};
+        grammar_stats stats;
+        grammar *g = compile(r, GRAMMAR_JSON_SCHEMA, text, &err);
+        CHECKF(g != NULL, "%s\n", err.text);
+        grammar_get_stats(g, &stats);
+        CHECKF(stats.steps > (uint64_t)WAYS * 40, "%llu\n", (unsigned long long)stats.steps);
+        grammar_unref(g);
+    }
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
 TEST_MAIN()

@@ -223,7 +223,7 @@ bool schema_lists_names(schema_compiler *c, const json_t *names, unsigned depth)
     json_t *each;
     const json_t *branches = json_object_get(names, "anyOf");
     bool all = json_array_size(branches) > 0;
-    if (depth > MOST_DEPTH || c->b->mem.status) return false;
+    if (depth > MOST_DEPTH || !gr_work(&c->b->mem, 20)) return false;
     if (json_object_get(names, "const") || json_object_get(names, "enum")) return true;
     if (json_is_string(json_object_get(names, "$ref")))
         return schema_lists_names(c, schema_resolve(c, names), depth + 1);
@@ -381,7 +381,7 @@ const json_t *schema_resolve(schema_compiler *c, const json_t *schema)
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
     const json_t *at = c->root;
     gr_mem *mem = &c->b->mem;
-    gr_work(mem, 1);
+    gr_work(mem, 20 + strlen(ref) / 2);
     if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
         gr_fail(mem, RAD_E_UNSUPPORTED, "\"$ref\": %.100s: only # and #/... are served", ref);
         return NULL;
@@ -618,7 +618,7 @@ bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value
     json_t *item;
     gr_mem *mem = &c->b->mem;
     if (!json_is_object(schema)) return json_is_true(schema);
-    if (!gr_work(mem, 4) || json_object_get(schema, "not")) return false;
+    if (!gr_work(mem, 40) || json_object_get(schema, "not")) return false;
     if (c->depth > MOST_DEPTH) {
         gr_fail(mem, RAD_E_LIMIT, "schemas lead to each other too deep");
         return false;

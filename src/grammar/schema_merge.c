@@ -128,7 +128,7 @@ void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m)
         lower_count(&m->max_members, json_object_get(s, "maxProperties"));
         add_text(c, m, json_object_get(s, "pattern"), false);
         add_text(c, m, json_object_get(s, "format"), true);
-        gr_work(&c->b->mem, 20);
+        gr_work(&c->b->mem, 50);
     }
 }
 
