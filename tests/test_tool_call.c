@@ -170,6 +170,15 @@ TEST(values_between_tags_are_what_the_schema_says)
         "qwen3_coder", NULL, NULL,
         "<function=get_x><parameter=s>a\n\n</parameter><parameter=z>\nnullx</parameter></function>",
         "get_x{\"s\": \"a\\n\", \"z\": \"nullx\"}|", NULL);
+    /* A closing tag in a string of JSON is text; where the quote has no end, the first one closes,
+     * whatever quotes the next value has. */
+    expect("qwen3_coder", NULL, NULL,
+           "<function=f><parameter=l>[\"</parameter>\", \"b\"]</parameter></function>",
+           "f{\"l\": [\"</parameter>\", \"b\"]}|", NULL);
+    expect("qwen3_coder", NULL, NULL,
+           "<function=f><parameter=l>\"a</parameter><parameter=o>{\"b\": \"c\"}</parameter>"
+           "</function>",
+           "f{\"l\": \"\\\"a\", \"o\": {\"b\": \"c\"}}|", NULL);
 }
 
 TEST(calls_between_one_pair_of_wrappers)

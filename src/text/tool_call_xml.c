@@ -233,11 +233,12 @@ static size_t without_newline(const xml_style *x, const char *text, size_t len)
 }
 
 /* Where the value's closing tag begins, as find_words says it. One within a string of JSON is text
- * of that, unless no other comes. */
+ * of that, if the value is JSON up to another one; else the first ends it. */
 static size_t find_value_end(const tool_parser *p, const char *text, size_t len,
                              const char *const *ends, int *which)
 {
     size_t first = find_words(text, len, ends, which), end = first, read = 0;
+    const int first_which = *which;
     json_scan scan;
     json_scanned got = JSON_MORE;
     if (p->state == XML_STRING || p->type != 'j') return end;
@@ -245,12 +246,17 @@ static size_t find_value_end(const tool_parser *p, const char *text, size_t len,
     while (*which >= 0) {
         for (; read < end && got == JSON_MORE; read++)
             got = json_scan_push(&scan, text[read]);
-        if (got != JSON_MORE || !json_scan_in_string(&scan)) return end;
+        if (got != JSON_MORE || !json_scan_in_string(&scan)) {
+            if (got == JSON_DONE && !trimmed(text, read, end - read).len) return end;
+            *which = first_which;
+            return first;
+        }
         end += strlen(ends[*which]);
         end += find_words(text + end, len - end, ends, which);
     }
     if (end == first || !p->at_end) return end;
-    return find_words(text, len, ends, which);
+    *which = first_which;
+    return first;
 }
 
 static step xml_value(tool_parser *p, const xml_style *x)
