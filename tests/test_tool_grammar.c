@@ -286,4 +286,76 @@ TEST(what_a_familys_grammar_has_its_parser_hears)
     }
 }
 
+/* ---- tools that no call can have ---- */
+
+/* The status of writing calls of one tool; its words in *err. */
+static rad_status write_tool(const struct made_family *f, const char *name, const char *parameters,
+                             rad_error *err)
+{
+    vocab v;
+    text_buf ebnf = {0};
+    json_t *schema = json_loads(parameters, 0, NULL);
+    json_t *tools = json_pack("[{s{ss so}}]", "function", "name", name, "parameters", schema);
+    CHECK(schema && tools);
+    vocab_init(&v, f, true);
+    const tool_grammar_params p = {
+        .calls = tool_format_find(f->name), .tok = v.tok, .tools = tools, .required = true};
+    rad_status status = tool_grammar_write(&p, &ebnf, err);
+    CHECK(ebnf.len <= 4 << 20);
+    text_buf_fini(&ebnf);
+    json_decref(tools);
+    vocab_fini(&v);
+    return status;
+}
+
+/* A call that the parser would not hear as it was written is refused in words. */
+TEST(names_that_no_call_can_have_are_refused)
+{
+    static const struct {
+        const char *family, *name, *parameters;
+        rad_status status;
+        const char *words;
+    } cases[] = {
+        {"qwen", "get weather", "{}", RAD_E_INVAL, "'get weather' is no name"},
+        {"qwen3_coder", "f>", "{}", RAD_E_INVAL, "is no name"},
+        {"qwen", "n.s:get_x-1/2", "{\"properties\":{\"a>b\":{},\" \":{}}}", RAD_OK, ""},
+        {"qwen3_coder", "f", "{\"properties\":{\"a>b\":{}}}", RAD_E_UNSUPPORTED, "'a>b' of 'f'"},
+        {"glm45", "f", "{\"properties\":{\"a>b\":{}}}", RAD_OK, ""},
+        {"minimax-m2", "f", "{\"properties\":{\" a\":{}}}", RAD_E_UNSUPPORTED, "' a'"},
+        {"deepseekv32", "f", "{\"properties\":{\"a\\\"b\":{}}}", RAD_E_UNSUPPORTED, "'a\"b'"},
+        {"lfm2", "f", "{\"properties\":{\"a b\":{}}}", RAD_E_UNSUPPORTED, "'a b'"},
+        {"lfm2", "f", "{\"properties\":{\"file-path\":{}}}", RAD_OK, ""},
+        {"lfm2", "f", "{\"properties\":{\"\":{}}}", RAD_E_UNSUPPORTED, "parameter ''"},
+        {"qwen3_coder", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}",
+         RAD_E_UNSUPPORTED, "'a' of 'f'"},
+        {"qwen", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}", RAD_OK, ""}};
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        rad_error err = {0};
+        size_t at = 0;
+        while (strcmp(families[at].name, cases[i].family) != 0)
+            at++;
+        const rad_status status =
+            write_tool(&families[at], cases[i].name, cases[i].parameters, &err);
+        CHECKF(status == cases[i].status && strstr(err.text, cases[i].words), "%zu: %d %s\n", i,
+               status, err.text);
+    }
+}
+
+/* Each parameter's schema has all that parameters share: many of them times much of it. */
+TEST(what_parameters_share_has_a_limit)
+{
+    enum { COUNT = 2000, SHARED = 10000 };
+    char *text = malloc(COUNT * 24 + SHARED + 200);
+    size_t len = (size_t)sprintf(text,
+                                 "{\"$defs\":{\"a\":{\"description\":\"%*s\"}},"
+                                 "\"properties\":{",
+                                 SHARED, "");
+    for (int i = 0; i < COUNT; i++)
+        len += (size_t)sprintf(text + len, "%s\"p%d\":{}", i ? "," : "", i);
+    sprintf(text + len, "}}");
+    rad_error err = {0};
+    CHECK(write_tool(&families[1], "f", text, &err) == RAD_E_LIMIT && strstr(err.text, "longer"));
+    free(text);
+}
+
 TEST_MAIN()

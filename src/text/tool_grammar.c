@@ -4,9 +4,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* As long as a grammar may be. What parameters share is written for each of them. */
+enum { MOST_TEXT = 4 << 20 };
+
 static void put(tool_writer *w, const char *text, size_t len)
 {
-    if (!w->failed && len) w->failed = text_buf_append(w->out, text, len) != RAD_OK;
+    if (w->failed || !len) return;
+    w->too_long = len > MOST_TEXT - w->out->len;
+    w->failed = w->too_long || text_buf_append(w->out, text, len) != RAD_OK;
 }
 
 void tool_put(tool_writer *w, const char *text)
@@ -64,7 +69,7 @@ void tool_words(tool_writer *w, const char *text)
 
 void tool_json(tool_writer *w, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *text = w->failed ? NULL : json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) w->failed = true;
     if (text) tool_put(w, text);
     free(text);
@@ -199,6 +204,11 @@ rad_status tool_grammar_write(const tool_grammar_params *p, text_buf *out, rad_e
         const json_t *name = json_object_get(function, "name");
         if (!json_is_string(name) || !json_string_length(name))
             return rad_fail(err, RAD_E_INVAL, "tool %zu has no name", i);
+        if (!is_name(json_string_value(name), json_string_length(name)))
+            return rad_fail(err, RAD_E_INVAL,
+                            "'%.80s' is no name for a function that is to be called: it has at "
+                            "most %d letters, digits and _-.:/$@",
+                            json_string_value(name), TOOL_CALL_MOST_NAME - 1);
         if (is_wanted(p, name)) tool_say(&w, "%s call-%zu", count++ ? " |" : "", i);
     }
     if (json_array_size(p->tools) && !count)
@@ -210,7 +220,18 @@ rad_status tool_grammar_write(const tool_grammar_params *p, text_buf *out, rad_e
         w.call = i;
         tool_say(&w, "\ncall-%zu ::=", i);
         f->call(&w, function, name);
+        if (w.unsaid)
+            return rad_fail(
+                err, RAD_E_UNSUPPORTED,
+                "calls as this model writes them (%s) cannot have the parameter '%.80s' "
+                "of '%.80s': %s",
+                tool_format_name(p->calls, name_of, sizeof name_of), w.unsaid,
+                json_string_value(name),
+                "its name has what ends it, or its $ref leads to other than $defs");
     }
     tool_put(&w, "\n");
+    if (w.too_long)
+        return rad_fail(err, RAD_E_LIMIT, "the tools' calls as a grammar are longer than %d bytes",
+                        MOST_TEXT);
     return w.failed ? rad_fail(err, RAD_E_NOMEM, "no memory for a grammar") : RAD_OK;
 }

@@ -96,11 +96,24 @@ static const json_words apertus = {"{", ": ", "}", true};
 typedef struct tag_words {
     const char *head, *middle, *tail; /* of a call: around its name, behind its parameters */
     const char *param, *value;        /* around a parameter's name */
+    const char *name_end;             /* where the parser takes it to end */
     const char *value_end;            /* behind its value: */
     const char *around, *behind;      /* the value on both sides; the tag at its end */
     bool trims;                       /* the parser takes a newline off each side of a value */
     bool typed;                       /* an attribute tells whether it is a string */
 } tag_words;
+
+/* Whether a $ref in it leads to what own_schema does not take along. */
+static bool leads_away(const json_t *schema)
+{
+    const char *key, *ref = json_string_value(json_object_get(schema, "$ref"));
+    json_t *each;
+    size_t i;
+    bool away = ref && strncmp(ref, "#/$defs/", 8) != 0 && strncmp(ref, "#/definitions/", 14) != 0;
+    json_object_foreach((json_t *)schema, key, each) away = away || leads_away(each);
+    json_array_foreach((json_t *)schema, i, each) away = away || leads_away(each);
+    return away;
+}
 
 /* What a parameter's schema refers to stands in that of all parameters. */
 static json_t *own_schema(const json_t *schema, const json_t *whole)
@@ -110,7 +123,7 @@ static json_t *own_schema(const json_t *schema, const json_t *whole)
     if (json_is_false(schema)) json_object_set_new(own, "not", json_object());
     for (size_t i = 0; i < RAD_COUNT(shared); i++) {
         json_t *of_all = json_object_get(whole, shared[i]);
-        if (of_all && !json_object_get(own, shared[i])) json_object_set(own, shared[i], of_all);
+        if (of_all) json_object_set(own, shared[i], of_all);
     }
     return own;
 }
@@ -190,11 +203,21 @@ static void put_typed(tool_writer *w, const tag_words *t, const json_t *own, cha
     tool_put(w, ") ");
 }
 
+/* Whether the parser finds this name: it ends before `end`, without the blanks around it. */
+static bool is_param_name(const char *name, const char *end)
+{
+    const size_t len = strlen(name);
+    return len && len < TOOL_CALL_MOST_NAME && !is_space(name[0]) && !is_space(name[len - 1]) &&
+           !strstr(name, end);
+}
+
 /* Strings stand there as they are; all else is JSON. */
-static void put_value(tool_writer *w, const tag_words *t, const json_t *schema, const json_t *whole)
+static void put_value(tool_writer *w, const tag_words *t, const char *key, const json_t *schema,
+                      const json_t *whole)
 {
     const char kind = tool_value_kind(schema);
     json_t *own = own_schema(schema, whole);
+    if (!w->failed && leads_away(own)) w->unsaid = key;
     if (t->typed) {
         put_typed(w, t, own, kind);
     } else {
@@ -227,8 +250,9 @@ static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
         const bool must = tool_is_strict(w, function) && is_required(schema, key);
         if (!must) tool_put(w, " (");
         tool_words(w, t->param);
+        if (!is_param_name(key, t->name_end)) w->unsaid = key;
         tool_quoted(w, key, strlen(key));
-        put_value(w, t, property, schema);
+        put_value(w, t, key, property, schema);
         if (!must) tool_put(w, ")? ");
     }
     tool_words(w, t->tail);
@@ -239,6 +263,7 @@ static const tag_words qwen = {.head = "<tool_call>\n<function=",
                                .tail = "</function>\n</tool_call>",
                                .param = "<parameter=",
                                .value = ">",
+                               .name_end = ">",
                                .around = "\n",
                                .value_end = "</parameter>",
                                .behind = "\n",
@@ -248,6 +273,7 @@ static const tag_words seed = {.head = "<seed:tool_call>\n<function=",
                                .tail = "</function>\n</seed:tool_call>",
                                .param = "<parameter=",
                                .value = ">",
+                               .name_end = ">",
                                .around = "",
                                .value_end = "</parameter>",
                                .behind = "\n",
@@ -257,6 +283,7 @@ static const tag_words glm = {.head = "<tool_call>",
                               .tail = "</tool_call>",
                               .param = "<arg_key>",
                               .value = "</arg_key>" MAYBE_LINE "<arg_value>",
+                              .name_end = "</arg_key>",
                               .around = "",
                               .value_end = "</arg_value>",
                               .behind = MAYBE_LINE};
@@ -265,6 +292,7 @@ static const tag_words minimax = {.head = "<invoke name=\"",
                                   .tail = "</invoke>\n",
                                   .param = "<parameter name=\"",
                                   .value = "\">",
+                                  .name_end = "\">",
                                   .around = "",
                                   .value_end = "</parameter>",
                                   .behind = "\n"};
@@ -273,6 +301,7 @@ static const tag_words dsml = {.head = "<" DSML "invoke name=\"",
                                .middle = "\">\n",
                                .tail = "</" DSML "invoke>\n",
                                .param = "<" DSML "parameter name=\"",
+                               .name_end = "\"",
                                .around = "",
                                .value_end = "</" DSML "parameter>",
                                .behind = "\n",
@@ -281,12 +310,25 @@ static const tag_words dsml = {.head = "<" DSML "invoke name=\"",
     {                                                                                              \
         .head = "<tool_call" suffix ">", .middle = "<tool_sep" suffix ">\n",                       \
         .tail = "</tool_call" suffix ">\n", .param = "<arg_key" suffix ">",                        \
-        .value = "</arg_key" suffix ">\n<arg_value" suffix ">", .around = "",                      \
-        .value_end = "</arg_value" suffix ">", .behind = "\n"                                      \
+        .value = "</arg_key" suffix ">\n<arg_value" suffix ">",                                    \
+        .name_end = "</arg_key" suffix ">", .around = "", .value_end = "</arg_value" suffix ">",   \
+        .behind = "\n"                                                                             \
     }
 static const tag_words hunyuan = HUNYUAN(""), hunyuan_open = HUNYUAN(":opensource");
 
 /* ---- Python ---- */
+
+/* Whether the parser reads it as one word before an =. */
+static bool is_python_name(const char *name)
+{
+    size_t len = 0;
+    for (; name[len]; len++) {
+        const char c = name[len];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c & 0x80;
+        if (!letter && !(c >= '0' && c <= '9') && !strchr("_-.", c)) return false;
+    }
+    return len && len < LITERAL_MOST_WORD;
+}
 
 /* Rules of what may follow the first parameters: a-I-K, none of which was there, and b-I-K.
  *
@@ -313,6 +355,7 @@ static void python_call(tool_writer *w, const json_t *function, const json_t *na
         tool_quoted(w, key, strlen(key));
         tool_put(w, " \"=\"");
         json_t *own = own_schema(property, schema);
+        if (!is_python_name(key) || (!w->failed && leads_away(own))) w->unsaid = key;
         put_schema(w, " %python ", own);
         json_decref(own);
         k++;

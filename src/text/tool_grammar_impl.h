@@ -10,7 +10,11 @@ typedef struct tool_writer {
     const tool_grammar_params *p;
     text_buf *out;
     size_t call; /* whose rules are written: call-0, ... */
-    bool failed; /* no memory */
+    bool failed; /* no memory, or */
+    bool too_long;
+    /* A parameter that this family's calls cannot have: its name, or that of what its schema refers
+     * to, has no place in them. NULL: there is none. */
+    const char *unsaid;
 } tool_writer;
 
 /* Besides text, words have: */
