@@ -460,11 +460,11 @@ TEST(what_is_not_allowed_is_never_chosen)
                              .bias = &(logit_bias){2, 3},
                              .end_ids = end_ids,
                              .num_end_ids = 3};
-        if (run % 4 == 3) { /* nothing but the mask */
+        if (test_random(&state) % 4 == 0) { /* nothing but the mask, of whatever kind */
             p.presence_penalty = p.repetition_penalty = 0;
             p.min_new_tokens = p.num_bias = 0;
-            p.top_k = run % 8 == 3 ? 5 : 0;
-            p.min_p = run % 16 == 7 ? 0.2f : 0;
+            p.top_k = test_random(&state) % 2 ? 5 : 0;
+            p.min_p = one_of(&state, 0.2f, 0);
         }
         rad_token want = -1;
         memcpy(own, logits, sizeof own);
