@@ -291,9 +291,11 @@ static rad_status parse(otlp *o, const char *endpoint, rad_error *err)
     const int port = uri ? evhttp_uri_get_port(uri) : -1;
     rad_status status = RAD_OK;
     if (!scheme || strcmp(scheme, "http") != 0 || !host || !*host ||
-        strlen(host) >= sizeof o->host || strlen(path) > 400 || port == 0)
+        strlen(host) >= sizeof o->host || strlen(path) > 400 || port == 0 ||
+        evhttp_uri_get_userinfo(uri) || evhttp_uri_get_query(uri)) /* nobody would send them */
         status = rad_fail(err, RAD_E_INVAL,
-                          "otlp-endpoint is like http://127.0.0.1:4318, without TLS, not '%.80s'",
+                          "otlp-endpoint is like http://127.0.0.1:4318, without TLS, user and "
+                          "query, not '%.80s'",
                           endpoint);
     if (status == RAD_OK) {
         size_t len = strlen(path);

@@ -149,7 +149,8 @@ def test_a_collector_that_is_away_costs_spans_and_nothing_else():
             time.sleep(0.02)
         check(ask(s)[0].status == 200)
     check(s.log.count("cannot be reached; spans are dropped") == 1, s.log)
-    for url in ("https://127.0.0.1:4318", "127.0.0.1:4318", "http://", "http://127.0.0.1:0"):
+    for url in ("https://127.0.0.1:4318", "127.0.0.1:4318", "http://", "http://127.0.0.1:0", "http://a:b@127.0.0.1",
+                "http://127.0.0.1:4318?key=1"):
         check("--otlp-endpoint is like http://" in radish("serve", STORIES, "--otlp-endpoint", url, want=2)[1], url)
     check("--log-format is text or json" in radish("serve", STORIES, "--log-format", "xml", want=2)[1])
 
