@@ -782,8 +782,12 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     rad_error err = {0};
     make_docs(docs, 11);
     tiers_rig t = {.tiers = {.prefetch_threshold = 32, .deterministic = 1}};
+    scheduler_params params = rig_params(512, 16, 0);
+    params.max_draft_tokens = 4;
+    params.draft_sources = draft_bit(DRAFT_RECENT);
+    params.draft_recent_tokens = RECENT_LEAST;
     CHECK_OK(storage_mem_init(&t.store, NULL, 4096, record_bytes(16)));
-    start(&t, rig_params(512, 16, 0), true);
+    start(&t, params, true);
     rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
     CHECK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err) == RAD_AGAIN);
     CHECK(scheduler_detach_storage(t.g.s, NULL, &err) == RAD_AGAIN);
@@ -791,7 +795,9 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     rig_expect(q, 4);
     while (has_work(t.g.s))
         rig_step(&t.g);
+    CHECK(t.g.s->drafts.recent.filled);
     CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err));
+    CHECK(!t.g.s->drafts.recent.filled); /* the answers go with what was cached */
     const size_t used = scheduler_used_slots(t.g.s);
     q = rig_add(&t.g, docs[0], DOC_TOKENS, 4);
     rig_run(&t.g);
@@ -804,6 +810,7 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     CHECK(scheduler_flush_tiers(t.g.s, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
     CHECK_OK(scheduler_attach_storage(t.g.s, &t.opened, &err));
     CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_STORAGE | RAD_TIER_HOST, &err));
+    CHECK(t.g.s->drafts.recent.filled);
     CHECK(t.store.count == 0);
     stop(&t);
     storage_mem_fini(&t.store);
