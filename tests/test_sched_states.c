@@ -520,6 +520,48 @@ TEST(requests_take_turns_when_states_are_few)
 
 /* A request's own and what it goes on from are all there is: the chat goes on from the last page of
  * each prompt all the same, however short the answers are. */
+static uint32_t foretell(void *user, const req *r, rad_token *out, uint32_t room)
+{
+    (void)user;
+    rad_token ids[MOST_TEXT];
+    uint32_t n = req_num_fill(r);
+    memcpy(ids, r->fill_ids, n * sizeof *ids);
+    for (uint32_t i = 0; i < room; i++, n++)
+        out[i] = ids[n] = runner_fake_next_of(&rig_fake, ids, n);
+    return room;
+}
+
+/* What stands behind each guess takes a state: all that are left, but none that somebody waits
+ * for. */
+TEST(guesses_hold_nobody_up)
+{
+    enum { LONG = 300 };
+    FOR_EACH_FORM(page, chunk)
+    {
+        rig g;
+        text a = {.seed = 5}, b = {.seed = 6};
+        scheduler_params p = state_params(page, chunk);
+        p.max_states = 8;
+        p.max_draft_tokens = 16;
+        p.draft_given.propose = foretell;
+        start(&g, p);
+        g.s->drafts.at_any_price = true;
+        say(&a, 70);
+        say(&b, 20);
+        rig_req *first = rig_add(&g, a.ids, a.n, LONG);
+        while (first->num_out < LONG / 4)
+            rig_step(&g);
+        CHECK(rig_stats(&g).drafts.accepted[DRAFT_GIVEN] > LONG / 8);
+        rig_req *second = rig_add(&g, b.ids, b.n, ANSWER);
+        rig_step(&g);
+        CHECKF(second->admissions == 1, "page %u, chunk %u\n", page, chunk);
+        rig_run(&g);
+        rig_expect(first, LONG);
+        rig_expect(second, ANSWER);
+        stop(&g);
+    }
+}
+
 TEST(a_chat_goes_on_with_two_states)
 {
     FOR_EACH_FORM(page, chunk)

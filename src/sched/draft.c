@@ -192,13 +192,24 @@ typedef struct draft_room {
     double ns, tokens;
 } draft_room;
 
+/* Whoever has a prompt in flight, or waits for a seat that is free, is not held up by guesses. */
+static uint64_t states_for_others(const scheduler *s)
+{
+    const uint32_t seats = s->params.max_running_requests - s->num_running;
+    uint64_t states = STATE_LEAST * (uint64_t)RAD_MIN(s->waiting.count, seats);
+    for (uint32_t i = 0; i < s->num_running; i++)
+        states += state_to_come(&s->pools.states, &s->running[i]->kv);
+    return states;
+}
+
 static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     const drafter *d = &s->drafts;
     const kv_pages room = kv_room(&s->pools);
+    const uint64_t states = states_for_others(s);
     draft_room left = {.full_pages = room.full - RAD_MIN(room.full, decode_pages),
                        .window_pages = room.window - RAD_MIN(room.window, decode_pages),
-                       .states = room.states,
+                       .states = room.states - RAD_MIN(room.states, states),
                        .rows = FIRST_ROWS,
                        .ns = d->price.step,
                        .tokens = num_decodes};
