@@ -32,6 +32,8 @@ typedef struct history {
     bool live;
     uint64_t digest[CONTEXT + 1]; /* of the logits behind so many tokens; 0: none were asked */
     uint32_t told;                /* logprobs of its prompt */
+    token_logprob logprobs[MOST_NEW][2]; /* of its answer, if they are asked for */
+    uint32_t num_logprobs;
     hash_rule rule;
     rad_token foreseen[MOST_NEW]; /* what it will say; num_foreseen is 0 until somebody asks */
     uint32_t num_foreseen;
@@ -188,6 +190,14 @@ static inline rad_token cold_token(const history *h, hash_rule *rule, const rad_
     return token;
 }
 
+static inline void check_logprobs(const history *h, const float *logits, rad_token token,
+                                  const token_logprob told[2])
+{
+    token_logprob own[2];
+    sampler_logprobs(logits, w.model->info.vocab_size, token, &h->r.sampling, own);
+    CHECK(told->id == token && !memcmp(own, told, sizeof own));
+}
+
 static inline void check_cold(history *h)
 {
     uint32_t n = 0, num_rows = 0, indices[CONTEXT];
@@ -214,6 +224,8 @@ static inline void check_cold(history *h)
             if (indices[i] + 1 < h->r.num_input) continue;
             rad_token token = cold_token(h, &rule, h->r.fill_ids, indices[i] + 1, row);
             CHECK(token == h->r.fill_ids[indices[i] + 1]);
+            if (h->r.sampling.logprobs)
+                check_logprobs(h, row, token, h->logprobs[indices[i] + 1 - h->r.num_input]);
             said++;
             continue;
         }
@@ -223,6 +235,7 @@ static inline void check_cold(history *h)
                (unsigned long long)w.seed, (unsigned long long)w.histories, indices[i], n);
     }
     CHECK(said == h->r.num_output || w.wrong);
+    CHECK(h->num_logprobs == (h->r.sampling.logprobs ? h->r.num_output : 0));
     if (!pooled) return;
     w.hidden_checked++;
     if (!memcmp(sum, h->r.hidden_sum, h->r.hidden_dim * sizeof *sum)) return;
@@ -245,6 +258,10 @@ static inline void foresee(history *h)
         const float *logits = cold_logits(ids, from, n, &(uint32_t){n - from - 1}, 1, NULL);
         ids[n] = cold_token(h, &rule, ids, n, logits);
         h->foreseen[h->num_foreseen] = ids[n];
+        if (h->r.rule && hash_rule_ended(&rule.base)) {
+            h->num_foreseen++;
+            break;
+        }
     }
 }
 
@@ -271,6 +288,11 @@ static inline void on_output(void *user, const req_output *outputs, uint32_t cou
     for (uint32_t i = 0; i < count; i++) {
         history *h = outputs[i].req->user;
         const token_logprob *told = outputs[i].prompt_logprobs;
+        if (outputs[i].logprobs) {
+            CHECK(outputs[i].token >= 0 && h->num_logprobs < MOST_NEW);
+            memcpy(h->logprobs[h->num_logprobs++], outputs[i].logprobs, sizeof h->logprobs[0]);
+            rad_free(&env, outputs[i].logprobs, req_logprobs_bytes(&h->r.sampling, 1));
+        }
         for (uint32_t k = 0; k < outputs[i].num_prompt_logprobs; k++, h->told++) {
             CHECK(told[2 * k].id == h->r.fill_ids[h->r.prompt_logprobs_from + h->told]);
             CHECK(isnan(told[2 * k].logprob) == !h->told);
@@ -311,6 +333,34 @@ static inline void end_turn(const history *h)
     }
 }
 
+/* What an answer before this place has a say in: penalties, and ends that it may not have yet. */
+static inline void draw_sampling(req_params *p)
+{
+    static const rad_token stop = 9;
+    sampling_params *sampling = &p->sampling;
+    if (below(3) == 0) {
+        sampling->temperature = 0.8f;
+        sampling->top_p = 0.95f;
+        sampling->top_k = 20;
+        sampling->seed = test_random(&w.state);
+    }
+    if (below(3) == 0) {
+        sampling->repetition_penalty = 1.5f;
+        sampling->presence_penalty = 0.5f;
+        sampling->frequency_penalty = 0.5f;
+    }
+    if (below(3) == 0) {
+        static const logit_bias bias = {9, 4}; /* so that it comes */
+        p->stop_token_ids = sampling->end_ids = &stop;
+        p->num_stop_token_ids = sampling->num_end_ids = 1;
+        sampling->min_new_tokens = below(MOST_NEW);
+        sampling->bias = &bias;
+        sampling->num_bias = 1;
+    }
+    sampling->logprobs = below(4) == 0; /* with one alternative each */
+    sampling->num_top_logprobs = 1;
+}
+
 static inline void start_history(history *h)
 {
     rad_token ids[CONTEXT];
@@ -323,16 +373,13 @@ static inline void start_history(history *h)
                     .priority = (int32_t)below(3),
                     .user = h,
                     .sampling = {.top_p = 1}};
-    if (below(3) == 0)
-        p.sampling = (sampling_params){
-            .temperature = 0.8f, .top_p = 0.95f, .top_k = 20, .seed = test_random(&w.state)};
+    draw_sampling(&p);
     if (below(8) == 0 && !session) p.cache_salt = "another tenant";
     p.session = session;
     const uint32_t of_prompt = below(12);
     if (of_prompt < 2) { /* its own logprobs, with one alternative each, or its hidden states */
         p.prompt_logprobs = true;
         p.prompt_logprobs_from = of_prompt ? below(n) : 0;
-        p.sampling.num_top_logprobs = 1;
     } else if (of_prompt < 4 && w.model->info.hidden_dim) {
         p.pooling = of_prompt == 2 ? POOL_LAST : POOL_MEAN;
         p.hidden_dim = w.model->info.hidden_dim;
@@ -341,7 +388,7 @@ static inline void start_history(history *h)
     memset(h, 0, sizeof *h);
     if (w.rules && below(2))
         p.rule = hash_rule_init(&h->rule, test_random(&w.state), w.model->info.vocab_size,
-                                UINT32_MAX, -1);
+                                below(2) ? below(MOST_NEW) : UINT32_MAX, 5);
     CHECK_OK(req_init(&h->r, NULL, &p, NULL));
     rad_error err = {0};
     rad_status status = scheduler_add(w.s, &h->r, &err);
