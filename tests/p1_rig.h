@@ -25,7 +25,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { CONTEXT = 320, IN_FLIGHT = 12, MOST_NEW = 8, KEPT = 8, MOST_ROWS = CONTEXT, SESSIONS = 2 };
+enum {
+    CONTEXT = 320,
+    IN_FLIGHT = 12,
+    USUAL_NEW = 8,
+    MOST_NEW = 24,
+    KEPT = 8,
+    MOST_ROWS = CONTEXT,
+    SESSIONS = 2
+};
 
 typedef struct history {
     req r;
@@ -353,7 +361,7 @@ static inline void draw_sampling(req_params *p)
         static const logit_bias bias = {9, 4}; /* so that it comes */
         p->stop_token_ids = sampling->end_ids = &stop;
         p->num_stop_token_ids = sampling->num_end_ids = 1;
-        sampling->min_new_tokens = below(MOST_NEW);
+        sampling->min_new_tokens = below(USUAL_NEW);
         sampling->bias = &bias;
         sampling->num_bias = 1;
     }
@@ -369,7 +377,7 @@ static inline void start_history(history *h)
     if (!session) n = w.make_prompt(ids);
     req_params p = {.ids = ids,
                     .num_ids = n,
-                    .max_new_tokens = 1 + below(MOST_NEW),
+                    .max_new_tokens = 1 + below(w.drafts ? MOST_NEW : USUAL_NEW),
                     .priority = (int32_t)below(3),
                     .user = h,
                     .sampling = {.top_p = 1}};
