@@ -864,6 +864,8 @@ TEST(a_small_model_that_fails_is_not_asked_again)
     const draft_stats d = rig_stats(&g).drafts;
     CHECK(d.accepted[DRAFT_MODEL] == d.proposed[DRAFT_MODEL]);
     rig_stop(&g);
+    params.draft_sources = draft_bit(DRAFT_RECENT);
+    params.draft_recent_tokens = RECENT_LEAST;
     rig_create_failing(params);
     runner_destroy(params.draft_runner);
 
