@@ -453,16 +453,15 @@ static inline void run_histories(uint32_t count)
 
 /* ---- models and pools ---- */
 
-/* What a test sets for those that follow. */
+/* A test sets it for the runs that follow. */
 static bool witness_few_states;
-static uint64_t witness_seed; /* 0: test_seed */
 
 /* Over `model`, which is the witness's from now on. What the test sets of the witness it sets after
  * this. */
 static inline void witness_take(runner *model, const char *what)
 {
     memset(&w, 0, sizeof w);
-    w.seed = w.state = witness_seed ? witness_seed : test_seed();
+    w.seed = w.state = test_seed();
     w.abort_every = 12;
     snprintf(w.what, sizeof w.what, "%s", what);
     w.model = model;
