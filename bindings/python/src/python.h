@@ -8,7 +8,12 @@
  *     record.c    structs of the library as named tuples
  *     pools.c     KVAllocator, ReqToTokenPool, StatePool
  *     kv_pool.c   TokenToKVPool, HostKVPool, CudaDevice
- *     cache.c     the caches: create, match, insert, lock, evict
+ *     cache.c     what all caches have: entering and leaving, the end, sizes
+ *     create.c    RadixCache, ChunkCache, StreamingCache: params, callbacks
+ *     match.c     Match, and the calls that give one
+ *     insert.c    insert, evict, take_freed
+ *     lock.c      Lock
+ *     match_handle.c  MatchHandle
  *     request.c   Request, and the calls that take one
  *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
  *     tiers.c     HiRadixCache's own calls
@@ -60,6 +65,11 @@ bool array_init(PyObject *module);
 bool pools_init(PyObject *module);
 bool kv_pool_init(PyObject *module);
 bool cache_init(PyObject *module);
+bool create_init(PyObject *module); /* after cache_init */
+bool match_init(PyObject *module);
+bool insert_init(PyObject *module);
+bool lock_init(PyObject *module);
+bool match_handle_init(PyObject *module);
 bool request_init(PyObject *module);
 bool look_init(PyObject *module);
 bool storage_init(PyObject *module);
@@ -325,6 +335,27 @@ bool cache_enter(cache_object *c, const char *call);
 /* False when a callback raised: then that is the exception. */
 bool cache_leave(cache_object *c);
 void cache_note_raised(cache_object *c); /* keeps the exception that is set */
+/* Itself, or what a StreamingCache wraps: whose the callbacks are. */
+cache_object *cache_base(cache_object *c);
+
+/* For an object that goes, at whatever moment: enters if that can be done now, and keeps the
+ * exception that may be set. */
+typedef struct parting {
+    PyObject *raised[3];
+} parting;
+bool cache_part(cache_object *c, parting *p);
+void cache_parted(cache_object *c, parting *p);
+/* Where cache_part says no: given back by the next call that enters. False: no memory. The
+ * request's takes all that it is given. */
+bool cache_leave_lock(cache_object *c, const rad_receipt *receipt);
+bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens,
+                         PyObject *extra_key, PyObject *cache_salt);
+
+/* Its calls, by file; each table ends with NULL. */
+extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[],
+    request_calls[], look_calls[];
+
+/* ---- create.c ---- */
 
 /* A cache's own part of a constructor's arguments; `others` is the table of what is not its own.
  * Takes references, which cache_end gives back. `list` must live until the cache is made. */
@@ -333,6 +364,8 @@ bool cache_params_read(cache_object *c, PyObject *args, PyObject *kwargs, const 
                        rad_cache_params *params, rad_free_list *list);
 const param *cache_params_table(void);
 void cache_with_threads(cache_object *c);
+
+/* ---- match.c ---- */
 
 /* The words of a key. */
 bool key_words(PyObject *extra_key, PyObject *cache_salt, PyObject *session, rad_key *key);
@@ -343,24 +376,19 @@ bool key_take(PyObject *tokens, PyObject *extra_key, PyObject *cache_salt, PyObj
 PyObject *match_new(const rad_match *match, PyObject *slots); /* takes the reference to slots */
 const rad_match *match_of(PyObject *match);                   /* NULL with an exception */
 
+/* ---- lock.c ---- */
+
 typedef struct lock_object {
     PyObject_HEAD cache_object *cache;
     rad_receipt receipt;
 } lock_object;
 PyObject *lock_new(cache_object *c, const rad_receipt *receipt);
 
-/* What is to be given back when the cache can be entered again; takes all that it is given. */
-/* For an object that goes, at whatever moment: enters if that can be done now, and keeps the
- * exception that may be set. */
-typedef struct parting {
-    PyObject *raised[3];
-} parting;
-bool cache_part(cache_object *c, parting *p);
-void cache_parted(cache_object *c, parting *p);
+/* ---- insert.c ---- */
 
-bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens,
-                         PyObject *extra_key, PyObject *cache_salt);
-
+/* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from. From the handle's end on
+ * where `at` is not NULL. */
+PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at);
 PyObject *inserted_new(const rad_inserted *in);
 
 /* ---- request.c ---- */
@@ -374,8 +402,6 @@ typedef struct request_object {
     PyObject *extra_key, *cache_salt;
 } request_object;
 extern PyTypeObject *request_type;
-extern PyMethodDef request_calls[]; /* of a cache; ends with NULL */
-extern PyMethodDef look_calls[];
 void look_at_exit(void);
 extern const char *const match_ends[];                      /* by rad_match_end */
 PyObject *eviction_new(const rad_eviction *e, bool is_one); /* None where there was none */
