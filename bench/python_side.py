@@ -14,16 +14,21 @@ is, on both sides and with nothing computed in between:
     match the prompt but its last token, lock, slots for prompt and answer (evicting when there are
     none), the prompt is published, the answer is published, all else is given back
 
-    SGLang          its objects: RadixKey of a list, MatchPrefixParams, tensors of int64
+    SGLang          its objects: RadixKey of a list (of 2026-08: of an array('q')), MatchPrefixParams, tensors of int64
     radish          Request, admit, extend, unfinished_req, finished_req; tokens an array of int32
     radish, lists   the same with the lists that SGLang gets
     radish.sglang   SGLang's objects, as above; behind them its RadixCache and allocators by radish.sglang
+    nothing         SGLang's objects and a cache that does nothing: what the loop itself costs
 
 They take turns in blocks of 500 requests; making lists and arrays of a trace is not measured.
 Seconds are the CPU's, of this process, which has one thread: what others do besides counts little. Of
 several rounds the median is told."""
 import argparse
+import array
+import importlib.abc
+import importlib.machinery
 import importlib.util
+import inspect
 import os
 import pathlib
 import statistics
@@ -87,7 +92,10 @@ class Anything:
         return Anything()
 
     def __mro_entries__(self, bases):
-        return (object,)
+        return () if len(bases) > 1 else (object,)
+
+    def __bool__(self):
+        return False
 
 
 class StandIn(types.ModuleType):
@@ -97,103 +105,158 @@ class StandIn(types.ModuleType):
         return Anything()
 
 
-def stand_in(name, **has):
-    module = sys.modules[name] = StandIn(name)
-    module.__path__ = []
-    module.__dict__.update(has)
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Of SGLang the modules of its caches (OWN) as they are there; all else of it, and triton, stood in for."""
+
+    OWN = ("cache_init_params", "evict_policy", "allocator", "allocator.base", "allocator.token", "allocator.paged",
+           "base_prefix_cache", "events", "utils", "radix_cache")
+
+    def __init__(self, peer):
+        self.folder = pathlib.Path(peer, "python")
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] not in ("sglang", "triton"):
+            return None
+        if name.removeprefix("sglang.srt.mem_cache.") in self.OWN:
+            base = self.folder.joinpath(*name.split("."))
+            for file in (base.with_suffix(".py"), base / "__init__.py"):
+                if file.exists():
+                    return importlib.util.spec_from_file_location(name, file)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return StandIn(spec.name)
+
+    def exec_module(self, module):
+        pass
 
 
 def load_sglang(peer):
+    """The modules of SGLang's cache, loaded anew: classes of an earlier round are not mixed with these."""
     import torch
 
     torch.set_num_threads(1)
-    for name in ("triton", "triton.language", "sglang", "sglang.srt", "sglang.srt.mem_cache",
-                 "sglang.srt.observability", "sglang.srt.observability.metrics_collector",
-                 "sglang.srt.metrics", "sglang.srt.metrics.collector",
-                 "sglang.srt.disaggregation", "sglang.srt.disaggregation.kv_events",
-                 "sglang.srt.mem_cache.memory_pool", "sglang.srt.mem_cache.hicache_storage",
-                 "sglang.srt.mem_cache.events", "sglang.srt.environ"):
-        stand_in(name)
-    stand_in("sglang.srt.utils", get_bool_env_var=lambda *a: False,
-             next_power_of_2=lambda n: 1 << (n - 1).bit_length(),
-             get_num_new_pages=lambda *a, **k: 0)
-    stand_in("sglang.srt.mem_cache.utils", convert_to_bigram_key=lambda tokens: list(zip(tokens, tokens[1:])))
-    sys.modules["sglang.srt"].mem_cache = sys.modules["sglang.srt.mem_cache"]
-    loaded = {}
-    for name in ("cache_init_params", "evict_policy", "allocator", "base_prefix_cache", "radix_cache"):
-        path = pathlib.Path(peer, "python/sglang/srt/mem_cache", name + ".py")
-        if not path.exists():
-            sys.exit(f"python_side: {path} is not there: is PEER a checkout of SGLang with this layout?")
-        spec = importlib.util.spec_from_file_location(f"sglang.srt.mem_cache.{name}", path)
-        loaded[name] = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded[name])
-    return torch, loaded
+    if not pathlib.Path(peer, "python/sglang/srt/mem_cache/radix_cache.py").exists():
+        sys.exit(f"python_side: {peer}: not a checkout of SGLang with a layout that is known here")
+    for name in [n for n in sys.modules if n.split(".")[0] in ("sglang", "triton") or n == "radish.sglang"]:
+        del sys.modules[name]
+    sys.meta_path[:] = [Finder(peer)] + [f for f in sys.meta_path if not isinstance(f, Finder)]
+    return torch, {name: importlib.import_module(f"sglang.srt.mem_cache.{name}")
+                   for name in ("cache_init_params", "allocator", "base_prefix_cache", "radix_cache")}
 
 
 class SGLang:
+    """Its tree and its allocators, called as its scheduler calls them."""
+
     def __init__(self, peer, pages, page_size, longest):
-        self.torch, m = load_sglang(peer)
-        torch, self.m = self.torch, m["radix_cache"]
+        self.torch, self.m = load_sglang(peer)
+        torch, m = self.torch, self.m
         self.base = m["base_prefix_cache"]
+        # Of 2026-08: tokens are array('q'), capped by the key; a finished request's length is told.
+        self.is_new = "limit" in inspect.signature(m["radix_cache"].RadixKey).parameters
+        allocators, caches = self.theirs()
         size = pages * page_size
-        a = m["allocator"]
         if page_size == 1:
-            self.kv = a.TokenToKVPoolAllocator(size, torch.float16, "cpu", None, False)
+            self.kv = allocators.TokenToKVPoolAllocator(size, torch.float16, "cpu", None, False)
         else:
-            self.kv = a.PagedTokenToKVPoolAllocator(size, page_size, torch.float16, "cpu", None, False)
+            self.kv = allocators.PagedTokenToKVPoolAllocator(size, page_size, torch.float16, "cpu", None, False)
         self.req_to_token = torch.zeros((ROWS, longest), dtype=torch.int32)
-        self.cache = self.m.RadixCache(m["cache_init_params"].CacheInitParams(
+        self.cache = caches.RadixCache(m["cache_init_params"].CacheInitParams(
             disable=False, req_to_token_pool=self, token_to_kv_pool_allocator=self.kv, page_size=page_size))
         self.page_size, self.hits = page_size, 0
 
-    def write(self, indices, values):
+    def theirs(self):
+        """(who has the allocators, who has the cache)"""
+        return self.m["allocator"], self.m["radix_cache"]
+
+    def write(self, indices, values):  # its ReqToTokenPool's
         self.req_to_token[indices] = values
 
     class Req:
-        extra_key, priority, req_pool_idx = None, 0, 1
+        req_pool_idx, extra_key, priority = 1, None, 0
+
+        def get_fill_ids(self):
+            return self.fill_ids[:self.fill_end]
 
         def pop_committed_kv_cache(self):
             return len(self.origin_input_ids) + len(self.output_ids)
 
     def prepare(self, prompt, both):
-        prompt = prompt.tolist()
-        return prompt, both[len(prompt):].tolist()
+        ids = (lambda a: array.array("q", a.astype(np.int64).tobytes())) if self.is_new else np.ndarray.tolist
+        return ids(prompt), ids(both[len(prompt):])
 
     def serve(self, prompt, answer):
-        page, base, cache = self.page_size, self.base, self.cache
+        page, base, cache, key = self.page_size, self.base, self.cache, self.m["radix_cache"].RadixKey
         req = self.Req()
-        req.origin_input_ids, req.output_ids = prompt, answer
-        found = cache.match_prefix(base.MatchPrefixParams(key=self.m.RadixKey(prompt[:-1], None)))
-        cache.inc_lock_ref(found.last_device_node)
-        have, total = len(found.device_indices), len(prompt) + len(answer)
+        req.origin_input_ids, req.output_ids, req.fill_ids, req.fill_end = prompt, answer, prompt, len(prompt)
+        key = key(prompt, None, limit=len(prompt) - 1) if self.is_new else key(prompt[:-1], None)
+        found = cache.match_prefix(base.MatchPrefixParams(key=key, req=req))
+        req.prefix_indices, req.last_node = found.device_indices, found.last_device_node
+        req.cache_protected_len = have = len(req.prefix_indices)
+        cache.inc_lock_ref(req.last_node)
+        total = len(prompt) + len(answer)
         need = (total + page - 1) // page * page - have
         short = need - self.kv.available_size()
         if short > 0:
             cache.evict(base.EvictParams(num_tokens=short))
         slots = self.kv.alloc(need)
-        self.req_to_token[1, :have] = found.device_indices
-        self.req_to_token[1, have:have + need] = slots
-        req.prefix_indices, req.last_node, req.cache_protected_len = found.device_indices, found.last_device_node, have
-        req.fill_ids = prompt
+        self.write((1, slice(0, have)), req.prefix_indices)
+        self.write((1, slice(have, have + need)), slots)
         cache.cache_unfinished_req(req)
-        cache.cache_finished_req(req)
+        if self.is_new:
+            cache.cache_finished_req(req, kv_len_to_handle=total)
+        else:
+            cache.cache_finished_req(req)
         self.hits += have
 
 
 class Adapted(SGLang):
-    """SGLang's interface, its requests and its tensors; what answers is radish.sglang."""
+    """The same calls; what answers is radish.sglang."""
 
-    def __init__(self, peer, pages, page_size, longest):
-        super().__init__(peer, pages, page_size, longest)
-        sys.modules.pop("radish.sglang", None)  # that of these modules of SGLang's, loaded anew
-        import radish.sglang as adapter
-        torch, size = self.torch, pages * page_size
-        if page_size == 1:
-            self.kv = adapter.TokenToKVPoolAllocator(size, torch.float16, "cpu", None, False)
-        else:
-            self.kv = adapter.PagedTokenToKVPoolAllocator(size, page_size, torch.float16, "cpu", None, False)
-        self.cache = adapter.RadixCache(sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
-            disable=False, req_to_token_pool=self, token_to_kv_pool_allocator=self.kv, page_size=page_size))
+    def theirs(self):
+        adapter = importlib.import_module("radish.sglang")  # of these modules of SGLang's
+        return adapter, adapter
+
+
+class Nothing(SGLang):
+    """The same calls; what answers does nothing: what the loop costs, and torch's writes to the row."""
+
+    def theirs(self):
+        torch, base = self.torch, self.base
+        slots = torch.arange(1 << 20)
+        fields = dict.fromkeys(("last_device_node", "last_host_node", "best_match_node"))
+        found = base.MatchResult(**{"device_indices": slots[:0]} | {
+            k: v for k, v in fields.items() if k in base.MatchResult._fields})
+
+        class Allocator:
+            def __init__(self, size, *rest):
+                self.size = size
+
+            def available_size(self):
+                return self.size
+
+            def alloc(self, count):
+                return slots[:count]
+
+        class Cache:
+            def __init__(self, params):
+                pass
+
+            def match_prefix(self, params):
+                return found
+
+            def inc_lock_ref(self, node):
+                pass
+
+            def cache_unfinished_req(self, req):
+                pass
+
+            def cache_finished_req(self, req, kv_len_to_handle=0):
+                pass
+
+        has = types.SimpleNamespace(TokenToKVPoolAllocator=Allocator, PagedTokenToKVPoolAllocator=Allocator,
+                                    RadixCache=Cache)
+        return has, has
 
 
 class Radish:
@@ -233,7 +296,8 @@ def side_by_side(trace, peer, page_size):
     sides = {"radish": Radish(pages, page_size, longest), "radish, lists": RadishLists(pages, page_size, longest)}
     if peer:
         sides = {"SGLang": SGLang(peer, pages, page_size, longest),
-                 "radish.sglang": Adapted(peer, pages, page_size, longest), **sides}
+                 "radish.sglang": Adapted(peer, pages, page_size, longest), **sides,
+                 "nothing": Nothing(peer, pages, page_size, longest)}
     spent = dict.fromkeys(sides, 0)
     prompts = 0
     for first in range(0, len(trace), BLOCK):

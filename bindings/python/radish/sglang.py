@@ -33,11 +33,20 @@ def _tensor(array):
 
 
 def _tokens(key):
-    """A key's tokens; of bigrams (SGLang's EAGLE keys), of which the cache makes its own, the ids."""
+    """A key's token ids. Of bigrams (EAGLE) the ids they are made of: the cache makes its own pairs."""
+    if hasattr(key, "raw_token_ids"):
+        return key.raw_token_ids()
     ids = key.token_ids
-    if getattr(key, "is_bigram", False) and len(ids):
+    if getattr(key, "is_bigram", False) and len(ids):  # of 2026-02: a list of pairs
         return [pair[0] for pair in ids] + [ids[-1][1]]
     return ids
+
+
+# What differs between SGLang's versions: fields that a result has, results that are plain numbers.
+_BEST = ("best_match_node",) if "best_match_node" in _base.MatchResult._fields else ()
+_LAST = "last_device_node" in getattr(_base.InsertResult, "__dataclass_fields__", ())
+_locked = getattr(_base, "IncLockRefResult", lambda delta: delta)
+_unlocked = getattr(_base, "DecLockRefResult", lambda delta: delta)
 
 
 class Node:
@@ -194,7 +203,8 @@ class RadixCache(_base.BasePrefixCache):
         node = Node(self, node)
         if self._elsewhere:
             slots = slots.to(self.device)
-        return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node)
+        return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node,
+                                 **dict.fromkeys(_BEST, node))
 
     def _insert(self, tokens, slots, extra_key, priority, chunked=False):
         """Tokens of the prefix that was there before, and the last node. The tree takes the slots
@@ -222,7 +232,9 @@ class RadixCache(_base.BasePrefixCache):
         slots = params.value
         if slots is None:
             slots = torch.tensor(tokens, dtype=torch.int64)
-        known, _ = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
+        known, node = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
+        if _LAST:
+            return _base.InsertResult(prefix_len=known, last_device_node=Node(self, node))
         return _base.InsertResult(prefix_len=known)
 
     def evict(self, params):
@@ -236,32 +248,32 @@ class RadixCache(_base.BasePrefixCache):
 
     def inc_lock_ref(self, node):
         if self.disable or not node.ref:
-            return _base.IncLockRefResult(delta=0)
+            return _locked(delta=0)
         lock = self.core.inc_lock_ref(node.ref)
         self._locks.setdefault(node.ref, []).append(lock)
-        return _base.IncLockRefResult(delta=lock.evictable_change)
+        return _locked(delta=lock.evictable_change)
 
     def dec_lock_ref(self, node, params=None):
         if self.disable or not node.ref:
-            return _base.DecLockRefResult(delta=0)
+            return _unlocked(delta=0)
         locks = self._locks.get(node.ref)
         if not locks:
             raise RuntimeError(f"dec_lock_ref: {node} is not locked")
         change = self.core.dec_lock_ref(locks.pop())
         if not locks:
             del self._locks[node.ref]
-        return _base.DecLockRefResult(delta=change)
+        return _unlocked(delta=change)
 
     # ---- requests ----
 
     def _row(self, req, count):
         return self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
 
-    def cache_finished_req(self, req, is_insert=True, **kwargs):
-        count = req.pop_committed_kv_cache()
+    def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
+        count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
         slots = self._row(req, count)
-        if self.disable:
-            self._free(slots)
+        if self.disable:  # of 2026-08: the protected prefix is not this request's
+            self._free(slots if kv_len_to_handle is None else slots[req.cache_protected_len:])
             return
         kept, known = self._cacheable(count), self._cacheable(count)
         if is_insert and not self.disable_finished_insert:
@@ -272,12 +284,14 @@ class RadixCache(_base.BasePrefixCache):
             self._free(slots[req.cache_protected_len:known])
         if kept < count:
             self._free(slots[kept:])
-        self.dec_lock_ref(req.last_node)
+        if req.last_node is not None:
+            self.dec_lock_ref(req.last_node)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
         if self.disable:
             return
-        tokens, key = req.fill_ids, req.extra_key
+        tokens = req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids
+        key = req.extra_key
         slots = self._row(req, len(tokens))
         mine = slots.to(torch.int64)
         known, node = self._insert(tokens, mine, key, getattr(req, "priority", 0), chunked)
@@ -303,6 +317,9 @@ class RadixCache(_base.BasePrefixCache):
         req.prefix_indices = torch.cat((cached, rest)) if rest.numel() else cached
 
     # ---- what it holds ----
+
+    def is_root(self, node):
+        return not node.ref
 
     def evictable_size(self):
         return self.core.evictable_size
@@ -386,17 +403,20 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
         else:
             self.free_group.append(free_index)
 
+    def free_segment(self, free_index, *, start_pos):
+        self.free(free_index)
+
     def backup_state(self):
         raise NotImplementedError("radish's allocator has no state to be put back")
 
     def restore_state(self, state):
         raise NotImplementedError("radish's allocator has no state to be put back")
 
-    def get_cpu_copy(self, indices):
-        return self._kvcache.get_cpu_copy(indices)
+    def get_cpu_copy(self, indices, **kwargs):
+        return self._kvcache.get_cpu_copy(indices, **kwargs)
 
-    def load_cpu_copy(self, kv_cache_cpu, indices):
-        return self._kvcache.load_cpu_copy(kv_cache_cpu, indices)
+    def load_cpu_copy(self, kv_cache_cpu, indices, **kwargs):
+        return self._kvcache.load_cpu_copy(kv_cache_cpu, indices, **kwargs)
 
 
 class TokenToKVPoolAllocator(_Allocator):
@@ -409,12 +429,12 @@ class PagedTokenToKVPoolAllocator(_Allocator):
         super().__init__(size, page_size, dtype, device, kvcache, need_sort)
 
     def alloc_extend(self, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc,
-                     extend_num_tokens):
+                     extend_num_tokens, **kwargs):
         return self._slots(self.core.alloc_extend(prefix_lens_cpu.to(torch.int64),
                                                   seq_lens_cpu.to(torch.int64),
                                                   last_loc.cpu().to(torch.int64), "int64"))
 
-    def alloc_decode(self, seq_lens, seq_lens_cpu, last_loc):
+    def alloc_decode(self, seq_lens, seq_lens_cpu, last_loc, **kwargs):
         return self._slots(self.core.alloc_decode(seq_lens_cpu.to(torch.int64),
                                                   last_loc.cpu().to(torch.int64), "int64"))
 
