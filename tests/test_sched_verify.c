@@ -298,6 +298,47 @@ TEST(one_that_does_not_fit_beside_others_lets_others_go_first)
     rig_stop(&g);
 }
 
+/* The last step added up hidden states for a request that is over now, or gone: what is verified behind
+ * that step adds nothing there. */
+TEST(verifying_leaves_the_hidden_states_of_the_last_step_alone)
+{
+    enum { TOKENS = 3 };
+    double sums[2][RUNNER_FAKE_HIDDEN];
+    rad_token ids[200];
+    rig_prompt(ids, 200, 925);
+    for (int verifying = 0; verifying < 2; verifying++) {
+        rig g;
+        rig_req embedded = {0};
+        const req_params p = {.ids = ids,
+                              .num_ids = TOKENS,
+                              .pooling = POOL_MEAN,
+                              .hidden_dim = RUNNER_FAKE_HIDDEN,
+                              .user = &embedded,
+                              .sampling = {.top_p = 1}};
+        scheduler_params params = rig_params(1024, 16, 0);
+        params.verify_rate = verifying;
+        rig_start(&g, params);
+        rig_req *q = rig_add(&g, ids + TOKENS, 50, 2), *other = rig_add(&g, ids, 200, 20);
+        while (!q->finish)
+            rig_step(&g);
+        CHECK(!other->finish && (!verifying || g.s->verify.first));
+        CHECK_OK(req_init(&embedded.r, NULL, &p, NULL));
+        CHECK_OK(scheduler_add(g.s, &embedded.r, NULL));
+        g.s->verify.busy_steps = VERIFY_EVERY - 1;
+        rig_step(&g);
+        CHECK(embedded.finish && (!verifying || g.s->verify.kv.committed_len >= TOKENS));
+        memcpy(sums[verifying], embedded.r.hidden_sum, sizeof sums[0]);
+        req_fini(&embedded.r);
+        rig_run(&g);
+        verify_all(&g);
+        CHECK(stats_of(&g).num_skipped == 0 && stats_of(&g).num_mismatches == 0);
+        rig_expect(q, 2);
+        rig_expect(other, 20);
+        rig_stop(&g);
+    }
+    CHECK(!memcmp(sums[0], sums[1], sizeof sums[0]));
+}
+
 /* A flush needs nobody to run or wait; what is being verified is neither. */
 TEST(a_flush_in_the_middle_of_verifying_loses_nothing)
 {

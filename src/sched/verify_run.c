@@ -78,6 +78,7 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
     rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, kv->row);
     uint32_t prefix = kv->allocated_len;
     const state_memory *states = &s->pools.states;
+    schedule_batch_clear(b); /* of the last step: its hidden states' place is a request's, gone perhaps */
     b->extend_prefix_lens[0] = prefix;
     b->extend_seq_lens[0] = num_tokens;
     b->extend_start_loc[0] = 0;
@@ -94,13 +95,11 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
         return false;
     if (states->pool)
         state_begin_step(states, s->pools.tree_cache, kv, 0, false, b->state_in, b->state_out);
-    b->num_saves = 0;
     kv->allocated_len = prefix + num_tokens;
     memcpy(row + prefix, b->out_cache_loc, num_tokens * sizeof *row);
     window_row_extend(&s->pools.window, s->pools.kv_allocator, kv->row, row, prefix,
                       kv->allocated_len, b->window_out_cache_loc);
     memcpy(b->input_ids, record->ids + prefix, num_tokens * sizeof *b->input_ids);
-    b->num_logits = 0;
     for (uint32_t i = 0; i < num_tokens; i++) {
         b->positions[i] = prefix + i;
         if (prefix + i + 1 >= record->num_input) b->logits_indices[b->num_logits++] = i;
