@@ -298,8 +298,8 @@ TEST(one_that_does_not_fit_beside_others_lets_others_go_first)
     rig_stop(&g);
 }
 
-/* The last step added up hidden states for a request that is over now, or gone: what is verified behind
- * that step adds nothing there. */
+/* The last step added up hidden states for a request that is over now, or gone: what is verified
+ * behind that step adds nothing there. */
 TEST(verifying_leaves_the_hidden_states_of_the_last_step_alone)
 {
     enum { TOKENS = 3 };

@@ -514,6 +514,48 @@ TEST(lpm_knows_what_the_host_has)
     stop(&t);
 }
 
+/* A tier is flushed between two turns of a streaming session: the session keeps nothing of what
+ * went, and the pages that it had are another's now. */
+TEST(a_flush_leaves_idle_sessions_nothing_that_is_gone)
+{
+    static rad_token docs[NUM_DOCS][DOC_TOKENS];
+    make_docs(docs, 29);
+    for (uint32_t tiers = 1; tiers <= (RAD_TIER_DEVICE | RAD_TIER_HOST); tiers++) {
+        tiers_rig t = {.tiers = {.deterministic = 1}, .host = {.ratio = 6}};
+        scheduler_params params = rig_params(256, 16, 48);
+        params.max_sessions = 1;
+        params.streaming_sessions = true;
+        start(&t, params, false);
+        talk k = {0};
+        rad_error err = {0};
+        CHECK_OK(scheduler_session_open(t.g.s, &k.session, &err));
+        memcpy(k.said, docs[0], 90 * sizeof *k.said);
+        k.len = 90;
+        for (int turn = 0; turn < 3; turn++) {
+            add_turn(&t, &k, 10, 0, 0);
+            rig_run(&t.g);
+            end_turn(&k);
+            while (has_work(t.g.s))
+                rig_step(&t.g);
+            if (turn == 1) {
+                CHECK(rad_hicache_clear(t.g.s->pools.inner_cache, tiers, &err) ==
+                      (tiers & RAD_TIER_DEVICE ? RAD_AGAIN : RAD_OK));
+                CHECK_OK(scheduler_flush_tiers(t.g.s, tiers, &err));
+                rig_check(&t.g);
+                CHECK(!rig_stats(&t.g).sessions.held == !!(tiers & RAD_TIER_DEVICE));
+                rig_req *q =
+                    rig_add(&t.g, docs[2], DOC_TOKENS, 4); /* takes pages that are free now */
+                rig_run(&t.g);
+                rig_expect(q, 4);
+            }
+            rig_prompt(k.said + k.len, 20, 7);
+            k.len += 20;
+        }
+        CHECK_OK(scheduler_session_close(t.g.s, k.session, &err));
+        stop(&t);
+    }
+}
+
 /* A prompt takes what is left of the pool while the next turn of a session waits that begins with
  * what the tree has. To be looked at and not admitted leaves nothing behind: no idle session that
  * locks what the prompt needs, no pin, and no copy to the host that would have to be waited for;

@@ -274,10 +274,12 @@ RAD_API rad_status rad_hicache_drain(rad_cache *cache, uint64_t timeout_ns);
  * the latest (RAD_AGAIN), at once when none is under way (RAD_NONE). Then polls. */
 RAD_API rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns);
 
-/* Forgets tiers (RAD_TIER_...). RAD_AGAIN: transfers are under way, or the store is held. As
- * rad_cache_reset while no request holds a prefix; that one forgets device and host, whatever
- * is under way. RAD_E_UNSUPPORTED: the store cannot be cleared. The store is cleared here and
- * now; who cannot wait for that holds it instead. */
+/* Forgets tiers (RAD_TIER_...). `cache` is the hierarchical one, or the one of streaming sessions
+ * before it, whose idle sessions then keep nothing of the device. RAD_AGAIN: transfers are under
+ * way, the store is held, or somebody holds a prefix of the device that is to be forgotten.
+ * rad_cache_reset forgets device and host, whatever is under way. RAD_E_UNSUPPORTED: the store
+ * cannot be cleared. The store is cleared here and now; who cannot wait for that holds it instead.
+ */
 RAD_API rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err);
 
 /* This struct grows with MINOR versions only. Tokens and counts since create where no other

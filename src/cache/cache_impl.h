@@ -114,6 +114,7 @@ typedef struct cache_ops {
     rad_status (*session_close)(rad_cache *cache, rad_session session);
     rad_status (*session_check)(const rad_cache *cache, const rad_req_kv *req, rad_error *err);
     uint32_t (*session_release_idle)(rad_cache *cache, uint32_t count);
+    void (*session_empty_idle)(rad_cache *cache); /* all of them, nothing is published */
     void (*session_stats)(const rad_cache *cache, rad_session_stats *stats);
 
     /* The cache whose nodes this one's refs name, when that is another; NULL: its own. What

@@ -44,12 +44,17 @@ static rad_status session_insert(rad_cache *cache, const rad_key *key, const rad
     return rad_cache_insert(c->base.inner, key, slots, params, inserted, err);
 }
 
-static rad_status session_reset(rad_cache *cache)
+static void session_empty_idle(rad_cache *cache)
 {
     session_cache *c = session_of(cache);
     while (c->oldest)
         session_empty(c, c->oldest, 0);
-    return rad_cache_reset(c->base.inner);
+}
+
+static rad_status session_reset(rad_cache *cache)
+{
+    session_empty_idle(cache);
+    return rad_cache_reset(cache->inner);
 }
 
 static cache_sizes session_sizes(const rad_cache *cache)
@@ -266,6 +271,7 @@ static const cache_ops session_ops = {
     .session_close = session_close,
     .session_check = session_check_req,
     .session_release_idle = session_release_idle,
+    .session_empty_idle = session_empty_idle,
     .session_stats = session_get_stats,
 };
 

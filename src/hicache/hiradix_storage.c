@@ -2,8 +2,22 @@
  * hiradix_backup_storage.c and hiradix_fetch.c. */
 #include "hicache/hiradix_impl.h"
 
+/* Nothing but idle sessions of `front` holds the device's prefixes; what these have of them goes.
+ */
+static rad_status release_device(hiradix_cache *c, rad_cache *front, rad_error *err)
+{
+    if (front->ops->session_empty_idle) front->ops->session_empty_idle(front);
+    uint64_t held = c->device->ops->sizes(c->device).protected_;
+    if (!held) return RAD_OK;
+    return rad_fail(err, RAD_AGAIN, "hicache: requests or sessions hold %llu tokens",
+                    (unsigned long long)held);
+}
+
 rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
 {
+    rad_cache *front = cache;
+    while (cache && !hiradix_of(cache))
+        cache = cache->inner;
     hiradix_cache *c = hiradix_of(cache);
     if (!c) return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: this cache has one tier");
     if (tiers & ~(uint32_t)(RAD_TIER_DEVICE | RAD_TIER_HOST | RAD_TIER_STORAGE))
@@ -16,7 +30,8 @@ rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err)
     if ((tiers & RAD_TIER_STORAGE) &&
         (!c->store.backend.ops || !STORE_HAS(c->store.backend.ops, clear)))
         return rad_fail(err, RAD_E_UNSUPPORTED, "hicache: no storage, or none that can be cleared");
-    rad_status status = RAD_OK;
+    rad_status status = tiers & RAD_TIER_DEVICE ? release_device(c, front, err) : RAD_OK;
+    if (status) return status;
     if ((tiers & RAD_TIER_DEVICE) && (tiers & RAD_TIER_HOST))
         status = rad_cache_reset(c->device);
     else if (tiers & RAD_TIER_DEVICE)

@@ -121,7 +121,7 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
     if (s->tiers.on) {
-        rad_status status = rad_hicache_clear(s->pools.inner_cache, tiers, err);
+        rad_status status = rad_hicache_clear(s->pools.tree_cache, tiers, err);
         if (status == RAD_OK && tiers & RAD_TIER_DEVICE) draft_recent_clear(&s->drafts.recent);
         begin_anew(s);
         return status;
