@@ -45,6 +45,9 @@ def _tokens(key):
 # What differs between SGLang's versions: fields that a result has, results that are plain numbers.
 _BEST = ("best_match_node",) if "best_match_node" in _base.MatchResult._fields else ()
 _LAST = "last_device_node" in getattr(_base.InsertResult, "__dataclass_fields__", ())
+# Since the summer of 2026 a free says where in the request's row its slots stood, and one event tells of
+# all blocks of a node that went; before, each block has one.
+_SEGMENTS = hasattr(_allocator.BaseTokenToKVPoolAllocator, "free_segment")
 _locked = getattr(_base, "IncLockRefResult", lambda delta: delta)
 _unlocked = getattr(_base, "DecLockRefResult", lambda delta: delta)
 
@@ -141,7 +144,9 @@ class RadixCache(_base.BasePrefixCache):
         size = getattr(pool, "size", None)
         # What SGLang's allocators give may lie beyond their size (padding, pools of several kinds).
         pages = max(size // self.page_size * 2, self.MOST_PAGES) if isinstance(size, int) else self.MOST_PAGES
-        self._own = None if isinstance(size, int) else _OwnSlots(self.page_size)
+        # The allocator's pages are the tree's where they are as large; else any slot may stand for any token.
+        paged_alike = isinstance(size, int) and getattr(pool, "page_size", self.page_size) == self.page_size
+        self._own = None if paged_alike else _OwnSlots(self.page_size)
         self.core = _core.RadixCache(
             page_size=self.page_size, free_list=pages, eviction_policy=self.eviction_policy,
             is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events)
@@ -178,10 +183,15 @@ class RadixCache(_base.BasePrefixCache):
             self._own.give_back(slots)
             slots = values
         if self.token_to_kv_pool_allocator:
-            self.token_to_kv_pool_allocator.free(slots.to(self.device) if self._elsewhere else slots)
+            self._free(slots.to(self.device) if self._elsewhere else slots)
 
-    def _free(self, slots):
-        if slots.numel():
+    def _free(self, slots, start=0):
+        """Slots of a request's row from position `start` on, or whole pages."""
+        if not slots.numel():
+            return
+        if _SEGMENTS:
+            self.token_to_kv_pool_allocator.free_segment(slots, start_pos=start)
+        else:
             self.token_to_kv_pool_allocator.free(slots)
 
     def _cacheable(self, num_tokens):
@@ -200,7 +210,7 @@ class RadixCache(_base.BasePrefixCache):
         return self._matched(slots, found.last_node)
 
     def _matched(self, slots, node):
-        node = Node(self, node)
+        node = Node(self, node) if node else self.root_node
         if self._elsewhere:
             slots = slots.to(self.device)
         return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node,
@@ -273,7 +283,8 @@ class RadixCache(_base.BasePrefixCache):
         count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
         slots = self._row(req, count)
         if self.disable:  # of 2026-08: the protected prefix is not this request's
-            self._free(slots if kv_len_to_handle is None else slots[req.cache_protected_len:])
+            protected = 0 if kv_len_to_handle is None else req.cache_protected_len
+            self._free(slots[protected:], protected)
             return
         kept, known = self._cacheable(count), self._cacheable(count)
         if is_insert and not self.disable_finished_insert:
@@ -281,9 +292,9 @@ class RadixCache(_base.BasePrefixCache):
             known, _ = self._insert(tokens, slots.to(torch.int64), req.extra_key,
                                     getattr(req, "priority", 0))
         if known > req.cache_protected_len:  # another request's are in the tree
-            self._free(slots[req.cache_protected_len:known])
+            self._free(slots[req.cache_protected_len:known], req.cache_protected_len)
         if kept < count:
-            self._free(slots[kept:])
+            self._free(slots[kept:], kept)
         if req.last_node is not None:
             self.dec_lock_ref(req.last_node)
 
@@ -298,7 +309,7 @@ class RadixCache(_base.BasePrefixCache):
         have, protected = self._cacheable(len(tokens)), req.cache_protected_len
         cached = mine[:have]
         if known > protected or self._own:  # others were faster: theirs are in the tree
-            self._free(slots[protected:known])
+            self._free(slots[protected:known], protected)
             found = self.core.match_prefix(tokens, "int64", extra_key=key)
             cached, node = _tensor(found.slots), found.last_node
             if self._own:
@@ -356,8 +367,9 @@ class RadixCache(_base.BasePrefixCache):
                         lora_id=None, medium=e.medium))
                     parent = block
             elif e.type == "BlockRemoved":
-                events += [kv_events.BlockRemoved(block_hashes=[block], medium=e.medium)
-                           for block in e.block_hashes]
+                gone = e.block_hashes[::-1]  # libradish tells the deepest first, SGLang the first
+                events += [kv_events.BlockRemoved(block_hashes=blocks, medium=e.medium)
+                           for blocks in ([gone] if _SEGMENTS else ([block] for block in gone))]
             else:  # also where events were lost: a follower begins anew
                 events.append(kv_events.AllBlocksCleared())
         return events
