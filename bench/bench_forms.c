@@ -1,8 +1,5 @@
 /* bench_forms.c - decoding under a grammar, beside decoding without; and forced text as drafts.
  *
- * One model, two schedulers: one drafts what a grammar forces, one never drafts. Both run each case
- * in turn, and every answer under a grammar is made by both and must be the same.
- *
  *     masks    no drafts: a batch under a grammar, beside the same batch without one
  *     jump     under a grammar: with forced text as drafts, beside the same without drafts
  *
@@ -10,12 +7,21 @@
  * numbers, short texts); `texts`, an array of strings, where nearly all tokens are allowed. `half`:
  * every other request has a grammar.
  *
- * Random weights take any spelling of a forced text; a trained model takes its usual one. `usual`:
- * longer tokens are made likelier, which comes to the same; both sides have that.
+ * masks: one model, two schedulers, each with its batch, which step in turn: free, form, form,
+ * free, and the other way round. So what the machine does besides falls on both, and each four
+ * steps give a ratio, (time of the free ones) / (time of those with a form). The row has the median
+ * of all these, their quartiles, and between which two the median lies with 95 % of confidence; and
+ * what a form takes itself: a mask, of the helper's CPU time; the wait for it; and choosing the
+ * tokens of a step from its logits, beside the same without a form (medians of the steps).
  *
- * ratio: the median over the rounds of (time of the other / time), of decoding alone.
+ * jump: two schedulers, one that drafts and one that never does, which run the answers in turn;
+ * both must say the same. Random weights take any spelling of a forced text; a trained model takes
+ * its usual one. `usual`: longer tokens are made likelier, which comes to the same; both sides have
+ * that. ratio: the median over the rounds of (time without drafts / time with them), of decoding
+ * alone.
  *
- * With BENCH_CPU_TIME in the environment one thread computes, and CPU time counts.
+ * With BENCH_CPU_TIME in the environment one thread computes, and CPU time counts: that of the
+ * masks as well, which stand beside the forward pass otherwise.
  *
  * usage: bench_forms MODEL.gguf [requests, 8] [tokens of an answer, 64] [rounds, 7] */
 #include "bench.h"
@@ -26,7 +32,16 @@
 #include "sched/scheduler_impl.h"
 #include "text/tokenizer.h"
 
-enum { MOST_REQS = 32, PROMPT = 8, MOST_NEW = 4096, MOST_ROUNDS = 99, DRAFTS = 8 };
+#include <math.h>
+
+enum {
+    MOST_REQS = 32,
+    PROMPT = 8,
+    MOST_NEW = 4096,
+    MOST_ROUNDS = 99,
+    DRAFTS = 8,
+    MOST_QUADS = 20000
+};
 
 #define RECORD                                                                                     \
     "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {"                    \
@@ -65,7 +80,7 @@ typedef struct answer {
 typedef struct server {
     scheduler *s;
     answer *answers; /* [MOST_REQS] */
-    uint32_t ended;
+    uint32_t begun, ended;
     double from; /* when the last request got its first token */
 } server;
 
@@ -93,7 +108,10 @@ static void on_output(void *user, const req_output *outputs, uint32_t count)
         const req_output *o = &outputs[i];
         answer *a = o->req->user;
         if (o->finish == REQ_FINISH_ERROR) must(RAD_E_STATE, &o->req->error);
-        if (o->token >= 0 && !a->count) v->from = bench_now();
+        if (o->token >= 0 && !a->count) {
+            v->from = bench_now();
+            v->begun++;
+        }
         if (o->token >= 0) a->ids[a->count++] = o->token;
         v->ended += o->finish != REQ_FINISH_NONE;
     }
@@ -161,11 +179,11 @@ static grammar *compile(grammar_vocab *v, const char *schema)
 
 /* ---- cases ---- */
 
-/* Seconds of decoding the answers to the prompts of `seed`. */
-static double run(server *v, const load *l, uint64_t seed)
+/* The prompts of `seed`, to be answered. */
+static void ask(server *v, const load *l, uint64_t seed)
 {
     rad_error err = {0};
-    v->ended = 0;
+    v->begun = v->ended = 0;
     for (uint32_t i = 0; i < num_reqs; i++) {
         rad_token ids[PROMPT];
         answer *a = &v->answers[i];
@@ -190,15 +208,117 @@ static double run(server *v, const load *l, uint64_t seed)
         must(req_init(&a->r, NULL, &p, &err), &err);
         must(scheduler_add(v->s, &a->r, &err), &err);
     }
+}
+
+static void finish(server *v)
+{
     while (v->ended < num_reqs)
         scheduler_step(v->s);
-    const double seconds = bench_now() - v->from;
     for (uint32_t i = 0; i < num_reqs; i++) {
         req_fini(&v->answers[i].r);
         if (v->answers[i].rule.matcher) grammar_rule_fini(&v->answers[i].rule);
     }
+}
+
+/* Seconds of decoding the answers to the prompts of `seed`. */
+static double run(server *v, const load *l, uint64_t seed)
+{
+    ask(v, l, seed);
+    while (v->ended < num_reqs)
+        scheduler_step(v->s);
+    const double seconds = bench_now() - v->from;
+    finish(v);
     return seconds;
 }
+
+static const char *name_of(const load *l)
+{
+    return l->half ? "half" : l->name;
+}
+
+/* ---- masks ---- */
+
+static double median(double *of, uint32_t count)
+{
+    qsort(of, count, sizeof *of, bench_compare);
+    return of[count / 2];
+}
+
+/* Seconds of one step; *choosing: of it, what making tokens of logits took. */
+static double timed_step(server *v, double *choosing)
+{
+    scheduler_stats before, after;
+    scheduler_get_stats(v->s, &before);
+    const double start = bench_now();
+    scheduler_step(v->s);
+    const double seconds = bench_now() - start;
+    scheduler_get_stats(v->s, &after);
+    *choosing = (double)(after.sample_ns - before.sample_ns) * 1e-9 -
+                (double)(after.mask_wait_ns - before.mask_wait_ns) * 1e-9;
+    return seconds;
+}
+
+/* Four steps in turn are a quad. */
+typedef struct quads {
+    double ratio[MOST_QUADS], step[MOST_QUADS], choosing[2][MOST_QUADS];
+    uint32_t count;
+} quads;
+
+static void run_quad(server *both[2], quads *q, bool form_first)
+{
+    double seconds[2] = {0}, choosing[2] = {0};
+    for (int turn = 0; turn < 4; turn++) {
+        const int side = form_first ^ (turn == 1 || turn == 2);
+        double one;
+        seconds[side] += timed_step(both[side], &one);
+        choosing[side] += one;
+    }
+    q->ratio[q->count] = seconds[0] / seconds[1];
+    q->step[q->count] = seconds[1] / 2;
+    for (int side = 0; side < 2; side++)
+        q->choosing[side][q->count] = choosing[side] / 2;
+    q->count++;
+}
+
+static void run_masks(server *of_free, server *of_form, const load *form)
+{
+    static quads q;
+    static uint64_t seed;
+    const load no_form = {.name = "free", .drawn = form->drawn};
+    const load *loads[2] = {&no_form, form};
+    server *both[2] = {of_free, of_form};
+    scheduler_stats before, after;
+    q.count = 0;
+    run(of_form, form, seed++); /* masks that are met for the first time */
+    scheduler_get_stats(of_form->s, &before);
+    for (uint32_t round = 0; round < num_rounds; round++, seed++) {
+        for (int side = 0; side < 2; side++) {
+            ask(both[side], loads[side], seed);
+            while (both[side]->begun < num_reqs)
+                scheduler_step(both[side]->s);
+        }
+        for (uint32_t done = 1; done + 2 <= num_new && q.count < MOST_QUADS; done += 2)
+            run_quad(both, &q, q.count % 2);
+        finish(of_free);
+        finish(of_form);
+    }
+    scheduler_get_stats(of_form->s, &after);
+    const double masks = (double)(after.masks - before.masks);
+    const double steps = (double)(after.forward_steps - before.forward_steps);
+    const uint32_t n = q.count, off = (uint32_t)(0.98 * sqrt(n));
+    const double middle = median(q.ratio, n), step = median(q.step, n);
+    printf("%-7s %-6s ratio %5.3f (95%%: %.3f to %.3f; half of %u: %.3f to %.3f)  %6.1f tokens/s  "
+           "mask %4.1f us  a step %.1f ms: waits %.1f us, chooses in %.0f us (free: %.0f)\n",
+           name_of(form), form->drawn ? "drawn" : "greedy", middle,
+           q.ratio[n / 2 - RAD_MIN(off, n / 2)], q.ratio[RAD_MIN(n / 2 + off, n - 1)], n,
+           q.ratio[n / 4], q.ratio[n * 3 / 4], num_reqs / step,
+           (double)(after.mask_ns - before.mask_ns) / masks * 1e-3, step * 1e3,
+           (double)(after.mask_wait_ns - before.mask_wait_ns) / steps * 1e-3,
+           median(q.choosing[1], n) * 1e6, median(q.choosing[0], n) * 1e6);
+    fflush(stdout);
+}
+
+/* ---- jump ---- */
 
 static void compare(const server *a, const server *b)
 {
@@ -210,50 +330,37 @@ static void compare(const server *a, const server *b)
         }
 }
 
-/* `b` beside `a`, of which each has its server. Returns nothing; prints the row. */
-static void run_case(server *of_a, const load *a, server *of_b, const load *b)
+/* With drafts beside the same without; prints the row. */
+static void run_jump(server *without, server *with, const load *l)
 {
     double ratios[MOST_ROUNDS], rates[MOST_ROUNDS];
     scheduler_stats before, after;
     static uint64_t seed;
-    run(of_b, b, seed++); /* masks that are met for the first time, and prices of rows */
-    scheduler_get_stats(of_b->s, &before);
+    run(with, l, seed++); /* prices of rows */
+    scheduler_get_stats(with->s, &before);
     for (uint32_t round = 0; round < num_rounds; round++, seed++) {
-        double time_a = 0, time_b = 0;
-        for (int turn = 0; turn < 2; turn++)
-            if ((turn + round) % 2)
-                time_b = run(of_b, b, seed);
-            else
-                time_a = run(of_a, a, seed);
-        if (a->form) compare(of_a, of_b);
-        ratios[round] = time_a / time_b;
-        rates[round] = num_reqs * (num_new - 1) / time_b;
+        double times[2];
+        for (unsigned turn = 0; turn < 2; turn++) {
+            const unsigned drafts = (turn + round) % 2;
+            times[drafts] = run(drafts ? with : without, l, seed);
+        }
+        compare(without, with);
+        ratios[round] = times[0] / times[1];
+        rates[round] = num_reqs * (num_new - 1) / times[1];
     }
-    scheduler_get_stats(of_b->s, &after);
-    qsort(ratios, num_rounds, sizeof *ratios, bench_compare);
-    qsort(rates, num_rounds, sizeof *rates, bench_compare);
-    const double masks = (double)(after.masks - before.masks);
-    const double ns = (double)(after.mask_ns - before.mask_ns);
-    const double wait = (double)(after.mask_wait_ns - before.mask_wait_ns);
-    const double steps = (double)(after.forward_steps - before.forward_steps) *
-                         (of_a == of_b ? 0.5 : 1); /* both sides' are counted there */
-    printf("%-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  mask %5.1f us, waited %5.1f us a "
-           "step",
-           b->half ? "half" : b->name,
-           b->drawn   ? "drawn"
-           : b->usual ? "usual"
-                      : "greedy",
-           ratios[num_rounds / 2], ratios[0], ratios[num_rounds - 1], rates[num_rounds / 2],
-           masks > 0 ? ns / masks * 1e-3 : 0, wait / steps * 1e-3);
+    scheduler_get_stats(with->s, &after);
+    const double middle = median(ratios, num_rounds);
     const uint64_t proposed = after.drafts.proposed[DRAFT_FORCED] -
                               before.drafts.proposed[DRAFT_FORCED];
     const uint64_t accepted = after.drafts.accepted[DRAFT_FORCED] -
                               before.drafts.accepted[DRAFT_FORCED];
-    if (of_a != of_b)
-        printf("  %llu drafts, %.0f%% right, %.2f tokens a step", (unsigned long long)proposed,
-               proposed ? 100.0 * (double)accepted / (double)proposed : 0,
-               1 + (double)accepted / (double)(after.drafts.req_steps - before.drafts.req_steps));
-    printf("\n");
+    printf(
+        "%2u requests  %-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  %llu drafts, %.0f%% "
+        "right, %.2f tokens a step\n",
+        num_reqs, name_of(l), l->usual ? "usual" : "greedy", middle, ratios[0],
+        ratios[num_rounds - 1], median(rates, num_rounds), (unsigned long long)proposed,
+        proposed ? 100.0 * (double)accepted / (double)proposed : 0,
+        1 + (double)accepted / (double)(after.drafts.req_steps - before.drafts.req_steps));
     fflush(stdout);
 }
 
@@ -288,13 +395,14 @@ int main(int argc, char **argv)
     vocab_size = model->info.vocab_size;
     make_vocab(tok, &vocab);
     tokenizer_destroy(tok);
-    server with = {0}, without = {0};
+    server with = {0}, without = {0}, beside = {0};
     start(model, true, &with);
     start(model, false, &without);
+    start(model, false, &beside);
     grammar *of_records = compile(vocab, records), *of_texts = compile(vocab, texts);
     printf("%s, %u tokens, %u requests, %u new tokens, %u rounds in turn\n", argv[1], vocab_size,
            num_reqs, num_new, num_rounds);
-    printf("masks: no drafts, beside the same batch without a grammar\n");
+    printf("masks: no drafts, in turn with the same batch without a grammar, step by step\n");
     static const struct {
         bool texts, half, drawn;
     } cases[] = {
@@ -304,27 +412,27 @@ int main(int argc, char **argv)
                            .form = cases[i].texts ? of_texts : of_records,
                            .half = cases[i].half,
                            .drawn = cases[i].drawn};
-        const load free_one = {.name = "free", .drawn = cases[i].drawn};
-        run_case(&without, &free_one, &without, &form);
+        run_masks(&beside, &without, &form);
     }
     printf("jump: forced text as drafts, beside the same without drafts\n");
     for (int usual = 1; usual >= 0; usual--)
         for (uint32_t n = num_reqs, all = num_reqs;; n = 1) {
             const load form = {.name = "records", .form = of_records, .usual = usual};
             num_reqs = n;
-            printf("%2u requests  ", n);
-            run_case(&without, &form, &with, &form);
+            run_jump(&without, &with, &form);
             num_reqs = all;
             if (n == 1) break;
         }
     scheduler_destroy(with.s);
     scheduler_destroy(without.s);
+    scheduler_destroy(beside.s);
     grammar_unref(of_records);
     grammar_unref(of_texts);
     grammar_vocab_destroy(vocab);
     free(lengths);
     free(with.answers);
     free(without.answers);
+    free(beside.answers);
     runner_destroy(model);
     return 0;
 }

@@ -246,6 +246,31 @@ TEST(max_and_scale_logits_cope_with_strange_numbers)
     CHECK(y[0] == 0 && y[1] == -INFINITY && y[2] == -INFINITY);
 }
 
+TEST(picked_are_those_whose_bits_are_set_on_every_instruction_set)
+{
+    enum { BEHIND = 12345 };
+    uint64_t seed = test_seed(), state = seed;
+    for (uint32_t run = 0; run < 500; run++) {
+        float x[MOST], want[MOST], got[MOST + 1];
+        uint32_t bits[(MOST + 31) / 32], n = (uint32_t)(test_random(&state) % (MOST + 1)),
+                                         count = 0;
+        for (size_t i = 0; i < sizeof bits / sizeof *bits; i++)
+            bits[i] = run % 3 ? (uint32_t)test_random(&state) : i % 2 ? 0 : UINT32_MAX;
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] = (float)i;
+            if (bits[i / 32] >> i % 32 & 1) want[count++] = x[i];
+        }
+        for (size_t k = 0; k < sizeof isas / sizeof isas[0]; k++) {
+            const model_ops *ops = model_ops_find(isas[k]);
+            if (!ops) continue;
+            got[n] = BEHIND;
+            CHECKF(ops->pick(got, x, bits, n) == count && !memcmp(got, want, count * sizeof *got) &&
+                       got[n] == BEHIND,
+                   "%s, n %u, seed %llu\n", isas[k], n, (unsigned long long)seed);
+        }
+    }
+}
+
 TEST(geglu_cap_and_limits_are_what_doubles_say)
 {
     const model_ops *ops = model_ops_find(NULL);

@@ -64,6 +64,10 @@ typedef struct model_ops {
     /* out = (x - max) / temperature, and 0 where x is max, also an infinite one. */
     void (*scale_logits)(float *out, const float *x, float max, float temperature, uint32_t n);
 
+    /* x[i] for each i < n whose bit is set, bit i % 32 of bits[i / 32], one behind the other in
+     * out[n], of which any may be written. Returns how many. */
+    uint32_t (*pick)(float *out, const float *x, const uint32_t *bits, uint32_t n);
+
     /* Rotates the first rope_dim elements of a head in place; table from rope_fill in rope.h. */
     void (*rope)(rope_kind kind, float *head, const float *table, uint32_t rope_dim);
 } model_ops;

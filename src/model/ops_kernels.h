@@ -69,7 +69,7 @@ static void ops_rms_norm(float *out, const float *x, const float *weight, uint32
         store_part(out + i, load_part(x + i, n - i) * scale * load_part(weight + i, n - i), n - i);
 }
 
-static inline vec select(ivec mask, vec yes, vec no)
+static inline vec blend(ivec mask, vec yes, vec no)
 {
     return (vec)((mask & (ivec)yes) | (~mask & (ivec)no));
 }
@@ -80,8 +80,8 @@ static inline vec select(ivec mask, vec yes, vec no)
 static inline vec exp_vec(vec x)
 {
     const vec one = (vec){0} + 1.0f;
-    vec clamped = select(x > 87.0f, one * 87.0f, x);
-    clamped = select(clamped < -87.0f, one * -87.0f, clamped);
+    vec clamped = blend(x > 87.0f, one * 87.0f, x);
+    clamped = blend(clamped < -87.0f, one * -87.0f, clamped);
 
     const float round_magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
     vec k = clamped * 1.44269504f + round_magic;
@@ -137,9 +137,9 @@ static void ops_geglu(float *gate, const float *up, uint32_t n)
 static inline vec swiglu_clamped_vec(vec gate, vec up)
 {
     const vec most = (vec){0} + 7.0f;
-    gate = select(gate > most, most, gate); /* NaN stays */
-    up = select(up > most, most, up);
-    up = select(up < -most, -most, up);
+    gate = blend(gate > most, most, gate); /* NaN stays */
+    up = blend(up > most, most, up);
+    up = blend(up < -most, -most, up);
     return gate / (exp_vec(gate * -1.702f) + 1.0f) * (up + 1.0f);
 }
 
@@ -166,7 +166,7 @@ static inline vec cap_vec(vec x, vec cap)
     small = small * y2 + 2.0f / 15;
     small = small * y2 - 1.0f / 3;
     small = (small * y2 + 1.0f) * y;
-    return select(size < 0.1f, small, big) * cap;
+    return blend(size < 0.1f, small, big) * cap;
 }
 
 static void ops_cap(float *x, uint32_t n, float cap)
@@ -234,7 +234,7 @@ static void ops_silu(float *x, uint32_t n)
 
 static inline vec relu2_vec(vec x)
 {
-    vec up = select(x < 0.0f, (vec){0}, x); /* NaN stays */
+    vec up = blend(x < 0.0f, (vec){0}, x); /* NaN stays */
     return up * up;
 }
 
@@ -275,7 +275,7 @@ static inline vec softplus_vec(vec x)
     p = p * z2 + 1.0f / 5;
     p = p * z2 + 1.0f / 3;
     p = (p * z2 + 1.0f) * z;
-    return select(x > 0.0f, x, zero) + (p + p);
+    return blend(x > 0.0f, x, zero) + (p + p);
 }
 
 static void ops_softplus(float *x, uint32_t n)
@@ -310,7 +310,7 @@ static float ops_max(const float *x, uint32_t n)
     uint32_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         vec v = load(x + i);
-        most = select(v > most, v, most);
+        most = blend(v > most, v, most);
     }
     float max = -INFINITY;
     for (uint32_t lane = 0; lane < LANES; lane++)
@@ -320,9 +320,32 @@ static float ops_max(const float *x, uint32_t n)
     return max;
 }
 
+#ifndef OPS_HAS_PICK
+/* Words of a mask are all, none, or a mixture whose branches nobody predicts. */
+static uint32_t ops_pick(float *out, const float *x, const uint32_t *bits, uint32_t n)
+{
+    uint32_t count = 0, i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const uint32_t word = bits[i / 32];
+        if (word == UINT32_MAX) {
+            memcpy(out + count, x + i, 32 * sizeof *x);
+            count += 32;
+        } else if (word) {
+            for (uint32_t k = 0; k < 32; k++) {
+                out[count] = x[i + k];
+                count += word >> k & 1;
+            }
+        }
+    }
+    for (; i < n; i++)
+        if (bits[i / 32] >> i % 32 & 1) out[count++] = x[i];
+    return count;
+}
+#endif
+
 static inline vec scale_logits_vec(vec x, vec max, vec temperature)
 {
-    return select(x == max, (vec){0}, (x - max) / temperature);
+    return blend(x == max, (vec){0}, (x - max) / temperature);
 }
 
 static void ops_scale_logits(float *out, const float *x, float max, float temperature, uint32_t n)
@@ -385,5 +408,5 @@ static void ops_rope(rope_kind kind, float *head, const float *table, uint32_t r
         .add_scaled = ops_add_scaled, .exps = ops_exps, .max = ops_max,                            \
         .scale_logits = ops_scale_logits, .rope = ops_rope, .mul = ops_mul, .dot = ops_dot,        \
         .silu = ops_silu, .sigmoids = ops_sigmoids, .softplus = ops_softplus, .relu2 = ops_relu2,  \
-        .convolve = ops_convolve                                                                   \
+        .convolve = ops_convolve, .pick = ops_pick                                                 \
     }

@@ -60,25 +60,6 @@ static void copy_allowed(float *own, const float *logits, uint32_t vocab_size,
     }
 }
 
-/* The logits of what is allowed, one behind the other; returns how many. */
-static uint32_t gather_allowed(float *own, const float *logits, uint32_t vocab_size,
-                               const uint32_t *allowed)
-{
-    uint32_t count = 0;
-    for (uint32_t first = 0; first < vocab_size; first += 32) {
-        const uint32_t n = RAD_MIN(32u, vocab_size - first);
-        uint64_t left = allowed[first / 32] & (((uint64_t)1 << n) - 1);
-        while (left) { /* runs of bits */
-            const uint32_t at = (uint32_t)__builtin_ctzll(left);
-            const uint32_t run = (uint32_t)__builtin_ctzll(~(left >> at));
-            memcpy(own + count, logits + first + at, run * sizeof *own);
-            count += run;
-            left &= left + ((uint64_t)1 << at);
-        }
-    }
-    return count;
-}
-
 /* Which token the `index`th is that is allowed. */
 static rad_token nth_allowed(const uint32_t *allowed, uint32_t index)
 {
@@ -103,6 +84,26 @@ static rad_token first_allowed(const float *logits, uint32_t vocab_size, const u
     return -1;
 }
 
+/* The likeliest that is allowed, the smallest id among equals. What is allowed of a block is looked
+ * at where it was just read. */
+static rad_token best_allowed(const float *logits, uint32_t vocab_size, const uint32_t *allowed)
+{
+    enum { MANY = 1024 };
+    const model_ops *ops = model_ops_find(NULL);
+    float max = -INFINITY, some[MANY];
+    uint32_t from = vocab_size;
+    for (uint32_t first = 0; first < vocab_size; first += MANY) {
+        const uint32_t n = RAD_MIN((uint32_t)MANY, vocab_size - first);
+        const float most = ops->max(some, ops->pick(some, logits + first, allowed + first / 32, n));
+        if (!(most > max)) continue;
+        max = most;
+        from = first;
+    }
+    for (uint32_t id = from; id < vocab_size; id++)
+        if (logits[id] == max && allowed[id / 32] >> id % 32 & 1) return (rad_token)id;
+    return first_allowed(logits, vocab_size, allowed);
+}
+
 rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_params *p,
                        const rad_token *output, uint32_t num_output, uint32_t position,
                        const uint32_t *allowed, void *scratch)
@@ -114,7 +115,9 @@ rad_token sampler_next(const float *logits, uint32_t vocab_size, const sampling_
 
     float *own = (float *)scratch + 2 * (size_t)vocab_size;
     if (allowed && !penalties && !bias && !no_end) { /* few, mostly: others are not looked at */
-        const uint32_t count = gather_allowed(own, logits, vocab_size, allowed);
+        if (sampler_choice_of(p, vocab_size, position).greedy)
+            return best_allowed(logits, vocab_size, allowed);
+        const uint32_t count = model_ops_find(NULL)->pick(own, logits, allowed, vocab_size);
         const rad_token at = sampler_sample_some(own, count, vocab_size, p, position, scratch);
         return at >= 0 && own[at] > -INFINITY ? nth_allowed(allowed, (uint32_t)at)
                                               : first_allowed(logits, vocab_size, allowed);
