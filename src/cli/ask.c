@@ -4,6 +4,8 @@
  * takes the same way as the engine's events. */
 #include "cli/ask.h"
 
+#include "cli/terminal_text.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -90,7 +92,7 @@ static engine_finish print_news(struct asking *a, FILE *stream, size_t *printed)
     pthread_mutex_lock(&a->lock);
     engine_finish finish = a->answer->finish;
     if (stream && a->answer->text_len > *printed)
-        fwrite(a->answer->text + *printed, 1, a->answer->text_len - *printed, stream);
+        terminal_text_write(stream, a->answer->text + *printed, a->answer->text_len - *printed);
     *printed = a->answer->text_len;
     pthread_mutex_unlock(&a->lock);
     if (stream) fflush(stream);

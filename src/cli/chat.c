@@ -4,6 +4,7 @@
  * line behind each answer shows how much of it was found there. */
 #include "cli/chat_file.h"
 #include "cli/line_input.h"
+#include "cli/terminal_text.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -124,8 +125,9 @@ static void do_system(chat *c, const char *arg)
     rad_error err = {0};
     const char *system = c->history.system;
     if (!*arg) {
-        printf("%s\n",
-               system && *system ? system : "there is no system message; /system TEXT sets one");
+        if (!system || !*system) system = "there is no system message; /system TEXT sets one";
+        terminal_text_write(stdout, system, strlen(system)); /* a file's, after /load */
+        printf("\n");
         return;
     }
     if (chat_history_set_system(&c->history, strcmp(arg, "-") ? arg : NULL, &err) != RAD_OK)

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
+#include "cli/terminal_text.h"
 #include "engine/engine_device.h"
 #include <errno.h>
 #include <jansson.h>
@@ -13,12 +14,14 @@
 
 int cli_fail(const char *fmt, ...)
 {
+    char words[2048]; /* they may quote a file */
     va_list args;
     va_start(args, fmt);
-    fputs("radish: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    vsnprintf(words, sizeof words, fmt, args);
     va_end(args);
+    fputs("radish: ", stderr);
+    terminal_text_write(stderr, words, strlen(words));
+    fputc('\n', stderr);
     return 1;
 }
 

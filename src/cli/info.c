@@ -4,6 +4,7 @@
 #include "gguf/quant.h"
 #include "mem/kv_codec.h"
 #include "model/weights.h"
+#include "cli/terminal_text.h"
 #include "text/chat_template.h"
 
 #include <inttypes.h>
@@ -72,13 +73,21 @@ static void summarize(const gguf_file *file, struct summary *s)
 
 enum { MOST_TEMPLATES = 16 }; /* that are listed */
 
+/* As the file has it, which is not ours. */
+static void print_name(gguf_str name)
+{
+    terminal_text_write(stdout, name.data, name.len);
+}
+
 static void print_templates(const gguf_file *file)
 {
     gguf_str names[MOST_TEMPLATES];
     uint32_t count =
         RAD_MIN(chat_template_list(file, names, MOST_TEMPLATES), (uint32_t)MOST_TEMPLATES);
-    for (uint32_t i = 0; i < count; i++)
-        printf("%s%.*s", i ? ", " : "chat templates: ", (int)names[i].len, names[i].data);
+    for (uint32_t i = 0; i < count; i++) {
+        printf("%s", i ? ", " : "chat templates: ");
+        print_name(names[i]);
+    }
     if (count) putchar('\n');
 }
 
@@ -89,8 +98,11 @@ static void print_tokenizer(const gguf_file *file)
     if (gguf_get_str(file, "tokenizer.ggml.model", &model, NULL) != RAD_OK) return;
     gguf_get_arr(file, "tokenizer.ggml.tokens", GGUF_STR, &tokens, NULL);
     bool has_pre = gguf_get_str(file, "tokenizer.ggml.pre", &pre, NULL) == RAD_OK;
-    printf("tokenizer: %.*s, %s%.*s, %" PRIu64 " tokens\n", (int)model.len, model.data,
-           has_pre ? "pre " : "no pre", (int)pre.len, has_pre ? pre.data : "", tokens.count);
+    printf("tokenizer: ");
+    print_name(model);
+    printf(", %s", has_pre ? "pre " : "no pre");
+    if (has_pre) print_name(pre);
+    printf(", %" PRIu64 " tokens\n", tokens.count);
 }
 
 /* Tensors of one type. */
@@ -221,10 +233,15 @@ static void print_friendly(const char *path, const gguf_file *file, const struct
            (double)gguf_file_bytes(file) / (1 << 20));
     if (gguf_num_parts(file) > 1) printf(" in %u files", gguf_num_parts(file));
     putchar('\n');
-    printf("architecture %.*s, %.2f M parameters in %" PRIu64 " tensors (%.1f MiB)\n",
-           (int)s->architecture.len, s->architecture.data, (double)s->parameters / 1e6,
+    printf("architecture ");
+    print_name(s->architecture);
+    printf(", %.2f M parameters in %" PRIu64 " tensors (%.1f MiB)\n", (double)s->parameters / 1e6,
            gguf_num_tensors(file), (double)s->tensor_bytes / (1 << 20));
-    printf("radish can serve it: %s%s\n", s->support[0] ? "no, " : "yes", s->support);
+    printf("radish can serve it: %s", s->support[0] ? "no, " : "yes\n");
+    if (s->support[0]) {
+        terminal_text_write(stdout, s->support, strlen(s->support));
+        putchar('\n');
+    }
     if (s->traits[0]) printf("%s\n", s->traits);
     print_types(file);
     print_tokenizer(file);
@@ -233,7 +250,9 @@ static void print_friendly(const char *path, const gguf_file *file, const struct
     printf("\nmetadata:\n");
     for (uint64_t i = 0; i < gguf_num_kvs(file); i++) {
         const gguf_kv *kv = gguf_kv_at(file, i);
-        printf("  %.*s = ", (int)kv->key.len, kv->key.data);
+        printf("  ");
+        print_name(kv->key);
+        printf(" = ");
         print_value(kv, 60);
         putchar('\n');
     }
@@ -241,7 +260,9 @@ static void print_friendly(const char *path, const gguf_file *file, const struct
     printf("\ntensors:\n");
     for (uint64_t i = 0; i < gguf_num_tensors(file); i++) {
         const gguf_tensor *t = gguf_tensor_at(file, i);
-        printf("  %-6s %.*s [", ggml_type_name(t->type), (int)t->name.len, t->name.data);
+        printf("  %-6s ", ggml_type_name(t->type));
+        print_name(t->name);
+        printf(" [");
         for (uint32_t d = 0; d < t->num_dims; d++)
             printf("%s%" PRIu64, d ? ", " : "", t->dims[d]);
         printf("]\n");
@@ -426,7 +447,7 @@ static int print_template(const gguf_file *file, const char *name)
     rad_status status = chat_template_text(file, (gguf_str){name, strlen(name)}, &text, &err);
     if (status == RAD_NONE) return cli_fail("there is no chat template '%s'", name);
     if (status != RAD_OK) return cli_fail("%s", err.text);
-    fwrite(text.data, 1, text.len, stdout);
+    print_name(text);
     return 0;
 }
 

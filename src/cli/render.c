@@ -1,6 +1,7 @@
 /* render.c - `radish render`: what a chat template makes of a conversation, without a model. */
 #define _GNU_SOURCE /* strptime, timegm */
 #include "cli/cli.h"
+#include "cli/terminal_text.h"
 #include "text/chat_render.h"
 
 #include <jansson.h>
@@ -55,7 +56,7 @@ static int print_error(const render_options *o, const jinja_fault *fault, const 
 static void print_text(const render_options *o, const jinja_text *text)
 {
     if (!o->json) {
-        fwrite(text->data, 1, text->len, stdout);
+        terminal_text_write(stdout, text->data, text->len);
         return;
     }
     printf("{\"text\": ");

@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import double
 import tiny_gguf
 from radish_e2e import (DATA, HANG, MADE, RADISH, ROOT, STORIES, TINY, Server, check, radish,
                         run, skip, story_golden)
@@ -153,12 +154,12 @@ def test_a_full_conversation_says_what_helps():
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, *args, home="/dev/null"):  # where nothing can be made
+    def __init__(self, *args, home="/dev/null", program=RADISH, env=None):  # where nothing can be made
         self.pid, self.fd = pty.fork()
         if not self.pid:
-            os.environ.update(HOME=home, TERM="xterm", LC_ALL="C")
+            os.environ.update(HOME=home, TERM="xterm", LC_ALL="C", **env or {})
             os.environ.pop("XDG_STATE_HOME", None)
-            os.execv(RADISH, [RADISH, *map(str, args)])
+            os.execv(program, [program, *map(str, args)])
         self.seen = ""
 
     def expect(self, words):
@@ -245,6 +246,30 @@ def test_lines_are_edited_and_remembered():
         check("prompt tokens" not in t.expect("> "))
         t.await_editor()
         t.type(b"\x04")
+        check(t.ended() == 0)
+
+
+def test_what_a_model_or_a_file_says_drives_no_terminal():
+    evil = "a\x1b]0;title\x07\x1b[2J\x9b31m\u202e\r\x7fb\tc 東"
+    shown = "a^[]0;title^G^[[2J<U+009B>31m<U+202E>^M^?b\tc 東"
+    with tempfile.TemporaryDirectory() as tmp:
+        model, script = Path(tmp, "m.gguf"), Path(tmp, "script.json")
+        double.write_model(model, template=double.CHATML + "{# \x1b[31m #}")
+        script.write_text(json.dumps([{"when": "hello", "say": evil}]))
+        env = {"RADISH_SCRIPT": str(script)}
+        t = Terminal("chat", model, program=double.DOUBLE, env=env)
+        t.expect("> ")
+        t.type(b"hello\n")
+        t.expect(f"{shown}\r\n")
+        t.expect("> ")
+        t.type(b"/quit\n")
+        check(t.ended() == 0)
+        # A file gets what was said, byte by byte.
+        done = subprocess.run([double.DOUBLE, "chat", model], input=b"hello\n", capture_output=True,
+                              env={**os.environ, **env})
+        check(done.stdout.decode() == f"{evil}\n", done)
+        t = Terminal("info", model, "--chat-template", "default")
+        t.expect("{# ^[[31m #}")
         check(t.ended() == 0)
 
 
