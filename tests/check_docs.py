@@ -5,13 +5,11 @@
    compiles without a warning against the public headers and libradish.so, and exits with 0.
  - Every rad_name and RAD_NAME that README.md and docs/*.md mention is in a public header.
  - Every file of the repository that they link to is there.
- - The man page names every option of every command's --help, in the command's own entry or
-   among those of several commands, and no other.
  - The commands that they name are there with their options, and nothing in the repository but the
    tests' RADISH_TESTDATA names a file beside the clone (docs_commands.py).
  - Every file that docs/architecture.md names is there, every room has its line, and what a newcomer
    wants to do touches two files at most (a file of one's own is one).
- - README.md and the man page name every architecture that src/model/config_arch.c has.
+ - README.md and radish(1) name every architecture that src/model/config_arch.c has.
  - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
@@ -57,26 +55,6 @@ def run_program(root, build, compiler, wrong):
             wrong.append(f"{path}: its program gave {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-OPTION = re.compile(r"^  (?:-\w, |    )--([\w-]+)", re.M)  # as cli_parse prints a manual
-
-
-def options_named(mdoc):
-    """The long options after .Fl in some lines of the man page: `.Fl -a , -b`, `.Op Fl -c`."""
-    names = set()
-    for line in mdoc.splitlines():
-        words = line.split()
-        if line.startswith(".") and "Fl" in [word.lstrip(".") for word in words]:
-            names |= {word[1:] for word in words if re.fullmatch(r"-[a-z][\w-]+", word)}
-    return names
-
-
-def policies(manual, option):
-    """What --help says can be chosen: "...: lru (default), lfu or cost (how)"."""
-    entry = re.search(rf"^ +--{option} \w+\n((?:     .*\n)+)", manual, re.M)
-    choices = re.sub(r"\([^)]*\)", "", re.sub(r"\s+", " ", entry[1])).split(":", 1)[1]
-    return set(re.findall(r"[a-z][a-z-]+", choices.split(".")[0])) - {"or"}
-
-
 def check_architecture(root, wrong):
     text = (root / "docs/architecture.md").read_text()
     files = {name for name in re.findall(r"`((?:src|include|tests|examples)/[\w/.]+\.\w+)`", text)}
@@ -97,61 +75,13 @@ def check_architecture(root, wrong):
 def check_models(root, wrong):
     """What radish can run is named where people look."""
     archs = re.findall(r'\{\.name = "([\w-]+)"', (root / "src/model/config_arch.c").read_text())
-    readme, page = (root / "README.md").read_text(), (root / "docs/radish.1").read_text()
+    readme, page = (root / "README.md").read_text(), (root / "docs/man/radish.1").read_text()
     listed = re.search(r"of the architectures ([^.]*?) on the CPU\.", page)
     named = set(re.findall(r"[\w-]+", listed[1])) if listed else set()
     wrong += [f"README.md does not name the architecture {a}" for a in archs if f"`{a}`" not in readme]
-    wrong += [f"docs/radish.1 does not name the architecture {a}" for a in archs if a not in named]
+    wrong += [f"docs/man/radish.1 does not name the architecture {a}" for a in archs if a not in named]
     if len(archs) < 5:
         wrong.append("src/model/config_arch.c: no architectures were found")
-
-
-def check_manual(root, build, wrong):
-    page = root / "docs/radish.1"
-    text = page.read_text()
-    sections = dict(re.findall(r"^\.Sh (.*)\n((?:(?!\.Sh ).*\n)*)", text, re.M))
-    entries = {}  # a command of several subjects has an entry for each
-    for command, entry in re.findall(r"^\.It Cm (\w+).*\n((?:(?!\.It Cm |\.El).*\n)*)",
-                                     sections["COMMANDS"], re.M):
-        entries[command] = entries.get(command, "") + entry
-    shared = options_named(sections["OPTIONS OF SEVERAL COMMANDS"])
-    known, count = {"help"}, 0
-
-    def help_of(*args):
-        return subprocess.run([f"{build}/radish", *args, "--help"], capture_output=True,
-                              text=True, check=True).stdout
-
-    commands = re.findall(r"^  (\w+) {2,}", help_of(), re.M)
-    for command in commands:
-        if command in ("version", "help"):
-            continue
-        options = set(OPTION.findall(help_of(command))) - {"help"}
-        known |= options
-        count += len(options)
-        for option in sorted(options - shared - options_named(entries.get(command, ""))):
-            wrong.append(f"{page}: --{option} of radish {command} is not there")
-    said = {}
-    for entry in re.split(r"^ +--", help_of("serve"), flags=re.M)[1:]:
-        default = re.search(r"Default (\d+)(?:;|\.\s| \()", entry)
-        if default:
-            said[entry.split()[0]] = default[1]
-    for option, number in re.findall(r"^\.Fl -([\w-]+)(?: Ar \w+)?\n\((\d+)", text, re.M):
-        if said.get(option, number) != number:
-            wrong.append(f"{page}: --{option} is {number} by default there, {said[option]} in --help")
-    if len(said) < 10:
-        wrong.append(f"only {said} have defaults in serve --help")
-    for option in ("radix-eviction-policy", "schedule-policy"):
-        names = policies(help_of("serve"), option)
-        for page_or_readme in (page, root / "README.md"):
-            words = set(re.findall(r"[\w-]+", page_or_readme.read_text()))
-            for name in sorted(names - words):
-                wrong.append(f"{page_or_readme}: {name} of --{option} is not there")
-        if len(names) < 6:
-            wrong.append(f"only {names} are choices of --{option}")
-    for option in sorted(options_named(text) - known):
-        wrong.append(f"{page}: no command has --{option}")
-    if count < 100 or "serve" not in commands:
-        wrong.append(f"only {count} options were found in what --help prints: {commands}")
 
 
 def check_sizing(root, build, wrong):
@@ -171,7 +101,6 @@ def main():
     root, build, compiler = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
     wrong = []
     run_program(root, build, compiler, wrong)
-    check_manual(root, build, wrong)
     check_architecture(root, wrong)
     check_models(root, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))

@@ -34,6 +34,7 @@ int cmd_replay(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+int cmd_man(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 /* "radish: words" on stderr; returns the exit code 1 (or 2: a mistake in the usage). */

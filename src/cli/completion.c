@@ -1,4 +1,5 @@
-/* completion.c - `radish completion`: a script for bash, which zsh's bashcompinit takes as well.
+/* completion.c - `radish completion`: a script for bash, which zsh's bashcompinit takes as well
+ * (completion_fish.c has fish's).
  *
  * Every command is called for its table alone (cli_show_table), so what is completed is what its
  * --help has. The script is a function that knows the tables as `case`, and one that finds out what
@@ -15,19 +16,26 @@ static void print_names(const cli_option *o, const char *between)
     printf("--%s", o->name);
 }
 
-static bool wants_file(const cli_option *o)
+completion_value completion_value_of(const cli_option *o)
 {
     const bool text = o->kind == CLI_TEXT || o->kind == CLI_LIST || o->kind == CLI_CONFIG;
-    return text && (!strcmp(o->arg, "FILE") || !strcmp(o->arg, "F") || !strcmp(o->arg, "DIR"));
+    if (o->kind == CLI_FLAG) return COMPLETION_NONE;
+    if (strchr(o->arg, '|')) return COMPLETION_CHOICE;
+    const bool file = !strcmp(o->arg, "FILE") || !strcmp(o->arg, "F") || !strcmp(o->arg, "DIR");
+    return text && file ? COMPLETION_FILE : COMPLETION_WORD;
 }
 
-/* auto|cpu|cuda[:N] as the words auto, cpu and cuda. */
-static void print_choices(const char *arg)
+void completion_print_choices(const char *arg)
 {
     for (bool inside = false; *arg; arg++) {
         inside = *arg == '[' || (inside && *arg != ']');
         if (!inside && *arg != ']') putchar(*arg == '|' ? ' ' : *arg);
     }
+}
+
+const char *completion_words(const cli_manual *m, bool takes_word)
+{
+    return !takes_word ? "" : m->words ? m->words : COMPLETION_A_FILE;
 }
 
 static void print_table(void *user, const cli_manual *m, const cli_option *options, unsigned count,
@@ -40,7 +48,8 @@ static void print_table(void *user, const cli_manual *m, const cli_option *optio
         print_names(&options[i], " ");
         putchar(' ');
     }
-    printf("-h --help' word=%s\n", takes_word && !strstr(m->usage, "URL") ? "file" : "none");
+    const char *words = completion_words(m, takes_word);
+    printf("-h --help' word='%s'\n", *words ? words : "none");
     printf("        case $option in\n");
     for (unsigned i = 0; i < count; i++) {
         const cli_option *o = &options[i];
@@ -48,19 +57,21 @@ static void print_table(void *user, const cli_manual *m, const cli_option *optio
         printf("        ");
         print_names(o, "|");
         printf(") value=");
-        if (wants_file(o)) {
-            printf("file");
-        } else if (strchr(o->arg, '|')) {
+        switch (completion_value_of(o)) {
+        case COMPLETION_FILE: printf("file"); break;
+        case COMPLETION_CHOICE:
             putchar('\'');
-            print_choices(o->arg);
+            completion_print_choices(o->arg);
             putchar('\'');
-        } else {
-            printf("none");
+            break;
+        default: printf("none"); break;
         }
         printf(" ;;\n");
     }
     printf("        esac ;;\n");
 }
+
+#define SHELLS "bash zsh fish"
 
 static void print_tables(const cli_command *commands)
 {
@@ -101,8 +112,10 @@ static const char logic[] =
     "        value=$(_radish_commands)\n"
     "    elif [ $COMP_CWORD -eq 2 ] && [ \"$command\" = inspect ]; then\n"
     "        value=\"$(_radish_subjects) --help\"\n"
-    "    elif [ \"$command\" = completion ]; then\n"
-    "        value='bash zsh'\n"
+    "    elif [ $COMP_CWORD -eq 2 ] && [ \"$command\" = man ] && [ \"${cur#-}\" = \"$cur\" ]; "
+    "then\n"
+    "        value=$(_radish_commands)\n"
+    "        value=${value/inspect/inspect-cache inspect-store}\n"
     "    else\n"
     "        _radish_table\n"
     "        case $value$cur in\n"
@@ -130,20 +143,26 @@ int cmd_completion(int argc, char **argv)
     const char *shell = NULL;
     const cli_manual manual = {
         .command = "completion",
-        .usage = "completion bash|zsh",
+        .words = SHELLS,
+        .usage = "completion bash|zsh|fish",
         .about =
             "Prints what the shell wants to complete commands, options, their values and files;\n"
-            "make install and the Debian package put bash's where bash finds it.",
+            "make install and the Debian package put bash's and fish's where they find them.",
         .after = "Examples:\n\n"
                  "  source <(radish completion bash)     # in ~/.bashrc\n"
-                 "  source <(radish completion zsh)      # in ~/.zshrc, behind compinit\n",
+                 "  source <(radish completion zsh)      # in ~/.zshrc, behind compinit\n"
+                 "  radish completion fish | source      # in ~/.config/fish/config.fish\n",
     };
     const int code = cli_parse(&manual, NULL, 0, argc, argv, &shell);
     if (code != CLI_GO_ON) return code;
-    const bool zsh = shell && !strcmp(shell, "zsh");
-    if (!shell || (!zsh && strcmp(shell, "bash") != 0))
-        return cli_usage("completion", "for which shell? bash or zsh");
+    const bool zsh = shell && !strcmp(shell, "zsh"), fish = shell && !strcmp(shell, "fish");
+    if (!shell || (!zsh && !fish && strcmp(shell, "bash") != 0))
+        return cli_usage("completion", "for which shell? bash, zsh or fish");
     printf("# Made by `radish completion %s` of radish %s.\n", shell, RADISH_VERSION);
+    if (fish) {
+        completion_print_fish();
+        return 0;
+    }
     if (zsh) printf("autoload -U +X bashcompinit && bashcompinit\n");
     printf("_radish_commands() { echo '");
     print_all(cli_commands);

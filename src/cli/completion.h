@@ -13,4 +13,24 @@ typedef struct cli_command {
 /* Of the program, and of radish inspect; the last has no name. */
 extern const cli_command cli_commands[], cli_inspect_subjects[];
 
+/* What the value of an option is. */
+typedef enum completion_value {
+    COMPLETION_NONE, /* a flag has none; or any word */
+    COMPLETION_WORD,
+    COMPLETION_FILE,
+    COMPLETION_CHOICE /* one of those between the | of its arg */
+} completion_value;
+
+completion_value completion_value_of(const cli_option *o);
+
+/* auto|cpu|cuda[:N] as the words auto, cpu and cuda. */
+void completion_print_choices(const char *arg);
+
+/* What a word without a dash may be: COMPLETION_A_FILE, words with blanks between, or "". */
+#define COMPLETION_A_FILE "file"
+const char *completion_words(const cli_manual *m, bool takes_word);
+
+/* All of `radish completion fish`. */
+void completion_print_fish(void);
+
 #endif

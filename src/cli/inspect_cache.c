@@ -307,6 +307,7 @@ int cmd_inspect_cache(int argc, char **argv)
     bool json = false;
     const cli_manual manual = {
         .command = "inspect cache",
+        .words = "",
         .usage = "inspect cache [URL] [--limit N] [--under ID | --node ID] [--json]",
         .about = "Draws the radix tree of a running server: the nodes with the most tokens at and\n"
                  "below them, what holds them, in which tiers they are. URL:\n"

@@ -17,6 +17,7 @@ const cli_command cli_commands[] = {
     {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},
     {"completion", "what a shell wants to complete words of these", cmd_completion},
+    {"man", "a command's manual page, for man(1)", cmd_man},
     {"version", "which build this is, and what it computes with here", cmd_version},
     {0},
 };

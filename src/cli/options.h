@@ -44,6 +44,8 @@ typedef struct cli_manual {
     const char *usage;   /* "serve -m MODEL [options]" */
     const char *about;   /* what it does; lines */
     const char *after;   /* examples; NULL = none */
+    const char *words; /* what the word without a dash may be, "bash zsh fish"; "": anything, NULL:
+                          a file */
 } cli_manual;
 
 enum { CLI_GO_ON = -1 };
@@ -55,8 +57,8 @@ enum { CLI_GO_ON = -1 };
 int cli_parse(const cli_manual *manual, const cli_option *options, unsigned count, int argc,
               char **argv, const char **positional);
 
-/* The next cli_parse gives its table to `show` and returns 0, whatever its words are: for the shells'
- * completion. `takes_word`: a word without a dash may be there. */
+/* The next cli_parse gives its table to `show` and returns 0, whatever its words are: for the
+ * shells' completion. `takes_word`: a word without a dash may be there. */
 typedef void (*cli_show)(void *user, const cli_manual *manual, const cli_option *options,
                          unsigned count, bool takes_word);
 void cli_show_table(cli_show show, void *user);

@@ -327,6 +327,7 @@ static int run_command(int argc, char **argv, config_file *config)
             "status, seconds, its X-Request-Id (one is made up where there is none; the answer "
             "has\n"
             "it too), tokens. Texts are never logged.\n"
+            "\n"
             "SIGINT or SIGTERM: new connections are refused, running requests may finish for\n"
             "--drain-timeout; a second one stops at once. SIGHUP reads certificates again.",
         .after = "Example:\n"

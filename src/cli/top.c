@@ -402,6 +402,7 @@ int cmd_top(int argc, char **argv)
     const char *url = NULL;
     const cli_manual manual = {
         .command = "top",
+        .words = "",
         .usage = "top [URL] [options]",
         .about =
             "What a running server does, in the terminal: speed, waiting times, what was found in\n"

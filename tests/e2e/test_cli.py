@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import select
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -542,7 +544,8 @@ def test_bash_completes_words():
     check(completed("") == commands | {"--help", "--version"}, completed(""))
     check(completed("se") == {"serve"} and completed("help", "to") == {"tokenize", "top"})
     check(completed("inspect", "") == {"cache", "store", "--help"})
-    check(completed("completion", "") == {"bash", "zsh"})
+    check(completed("completion", "") == {"bash", "zsh", "fish"})
+    check(completed("man", "inspect") == {"inspect-cache", "inspect-store"} and completed("man", "serve", "") == set())
     # All options that the manual has, and no others.
     for command in sorted(commands - {"help", "inspect"}) + ["inspect cache", "inspect store"]:
         manual = radish(*command.split(), "--help")[0]
@@ -568,7 +571,34 @@ def test_bash_completes_words():
         check(completed("generate", "--chat", "b", folder=tmp) == {"b.gguf"})
     check("bashcompinit" in radish("completion", "zsh")[0])
     for args in (("completion",), ("completion", "csh")):
-        check("bash or zsh" in radish(*args, want=2)[1])
+        check("bash, zsh or fish" in radish(*args, want=2)[1])
+
+
+def test_fish_completes_the_same():
+    script = radish("completion", "fish")[0]
+    manual = radish("serve", "--help")[0]
+    said = re.findall(r"^complete -c radish -n '__radish_is serve'(?: -s (\w))? -l ([\w-]+)(.*) -d '", script, re.M)
+    check([(letter, name) for letter, name, _ in said] == re.findall(r"^  (?:-(\w), |    )--([\w-]+)", manual, re.M), said)
+    how = {name: more for _, name, more in said}
+    check(how["model-path"] == " -rF" and how["port"] == " -x" and how["attn-ref"] == "", how)
+    check(how["log-format"] == " -x -a 'text json'" and how["device"] == " -x -a 'auto cpu cuda'", how)
+    fish = shutil.which("fish")
+    if not fish:
+        return  # what the lines do is tried where there is one
+
+    def completed(line):
+        done = subprocess.run([fish, "--no-config", "-c", f"{script}\ncomplete -C {shlex.quote(line)}"],
+                              capture_output=True, text=True)
+        check(done.returncode == 0 and done.stderr == "", line, done)
+        return {found.split("\t")[0] for found in done.stdout.splitlines()}
+
+    check(completed("radish se") == {"serve"} and completed("radish help to") == {"tokenize", "top"})
+    check(completed("radish inspect ") == {"cache", "store"})
+    check(completed("radish inspect store --ver") == {"--verify"})
+    check(completed("radish serve --log-format ") == {"text", "json"})
+    check(completed("radish completion ") == {"bash", "zsh", "fish"})
+    check({"inspect-cache", "serve"} <= completed("radish man ") and "inspect" not in completed("radish inspect "))
+    check(completed("radish serve x.gguf --page") == {"--page-size"})
 
 
 def test_output_that_cannot_be_written_is_an_error():

@@ -74,7 +74,8 @@ def install(tmp):
 def check_files(prefix, lib, version):
     there = {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
     wanted = {"bin/radish", "share/man/man1/radish.1", "share/bash-completion/completions/radish",
-              "share/doc/radish/LICENSE"}
+              "share/fish/vendor_completions.d/radish.fish", "share/doc/radish/LICENSE"}
+    wanted |= {f"share/man/man1/{path.name}" for path in (BUILD / "made/man").iterdir()}
     wanted |= {f"include/radish/{path.name}" for path in (ROOT / "include/radish").glob("*.h")}
     wanted |= {f"{lib}/{name}" for name in (
         "libradish.a", "libradish.so", "libradish.so.0", f"libradish.so.{version}",
