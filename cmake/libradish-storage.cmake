@@ -30,7 +30,9 @@ add_library(radish_storage SHARED ${storage_objects})
 set_target_properties(radish_storage PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR})
 if(NOT RADISH_SANITIZE) # a sanitizer's functions come with the program
-  target_link_options(radish_storage PRIVATE -Wl,--no-undefined)
+  target_link_options(radish_storage PRIVATE -Wl,--no-undefined
+                      -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/libradish-storage.map)
+  set_property(TARGET radish_storage APPEND PROPERTY LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libradish-storage.map)
 endif()
 target_link_options(radish_storage PRIVATE -Wl,--as-needed)
 target_link_libraries(radish_storage PUBLIC radish PRIVATE ${storage_libs} Threads::Threads)

@@ -33,7 +33,9 @@ set_source_files_properties(${one_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERA
 add_library(radish SHARED ${core_objects})
 set_target_properties(radish PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 if(NOT RADISH_SANITIZE) # a sanitizer's functions come with the program
-  target_link_options(radish PRIVATE -Wl,--no-undefined)
+  target_link_options(radish PRIVATE -Wl,--no-undefined
+                      -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/libradish.map)
+  set_property(TARGET radish APPEND PROPERTY LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/libradish.map)
 endif()
 target_link_options(radish PRIVATE -Wl,--as-needed)
 target_link_libraries(radish PRIVATE Threads::Threads crypto)

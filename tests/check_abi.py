@@ -5,6 +5,7 @@ libradish-storage.
  - The shared library and the archive export the same symbols, each begins with rad_ and is
    declared with RAD_API in include/radish/ (a header storage_*.h belongs to
    libradish-storage, the others to libradish), and each that is declared is there.
+ - Each exported symbol has a version: a node of cmake/LIBRARY.map, the last of which is that of radish.h's version.
  - libradish.so.0 needs libc (and pthread, where that is a library of its own) and libcrypto
    only; libradish-storage.so.0 libradish, liburing and libhiredis besides libc.
  - libradish.so.0 has no variables but those below, which say what the CPU can do.
@@ -74,6 +75,21 @@ def check_symbols(library, public, build, wrong):
             wrong.append(f"{library}.so.0 calls itself {soname[1]}")
 
 
+def check_versions(root, library, version, build, wrong):
+    nodes = re.findall(r"^(\w[\w.]*) \{", (root / f"cmake/{library}.map").read_text(), re.M)
+    newest = f"{library.removeprefix('lib').replace('-', '_').upper()}_{version}"
+    if not nodes or nodes[-1] != newest:
+        wrong.append(f"cmake/{library}.map ends with {nodes[-1:]}, of version {version} it would be {newest}")
+    out = run("nm", "-D", "--defined-only", "--with-symbol-versions", str(build / f"{library}.so.0"))[1]
+    found = [line.split()[-1] for line in out.splitlines() if line.split()[1] != "A"]
+    for symbol in found:
+        name, _, node = symbol.partition("@@")
+        if node not in nodes:
+            wrong.append(f"{library}.so.0 exports {name} under {node or 'no version'}")
+    if not found:
+        wrong.append(f"nm shows nothing of {library}.so.0")
+
+
 def check_alone(header, include, compiler, language, wrong):
     code, _, err = run(*compiler, *WARNINGS, *language, f"-I{include}", "-",
                        text=f"#include <radish/{header}>\n")
@@ -111,8 +127,10 @@ def main():
                 wrong.append(f"{name}: struct {struct} is typedef {alias}")
     if not all(public.values()) or compiles != len(headers) * len(languages):
         wrong.append("nothing was looked at")
+    version = ".".join(re.findall(r"#define RAD_VERSION_(?:MAJOR|MINOR) (\d+)", headers["radish.h"]))
     for library, names in public.items():
         check_symbols(library, names, build, wrong)
+        check_versions(root, library, version, build, wrong)
     check_variables(build, wrong)
 
     for line in wrong:

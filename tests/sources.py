@@ -32,8 +32,9 @@ def declared(header):
 
 
 def symbols(path, *options):
-    """The names with an address that nm shows."""
+    """The names with an address that nm shows; those of symbol versions (A) are none."""
     done = subprocess.run(["nm", *options, str(path)], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"nm {path}: {done.stderr}")
-    return {line.split()[-1].split("@")[0] for line in done.stdout.splitlines() if len(line.split()) == 3}
+    rows = [line.split() for line in done.stdout.splitlines()]
+    return {row[2].split("@")[0] for row in rows if len(row) == 3 and row[1] != "A"}
