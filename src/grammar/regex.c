@@ -3,8 +3,6 @@
 
 #include "base/utf8.h"
 
-#include <utf8proc.h>
-
 enum { MOST_DEPTH = 250, MOST_REPEATS = 100000 };
 
 typedef struct reader {
@@ -73,24 +71,6 @@ static bool read_unicode(reader *r, uint32_t *code) /* behind \u */
     return *code < 0xd800 || *code > 0xdfff;
 }
 
-static void add_category(reader *r, char_set *set, const char *name, size_t len)
-{
-    uint32_t from = UINT32_MAX;
-    bool known = false;
-    gr_work(&r->b->mem, 1000000);
-    for (uint32_t code = 0; code <= CHARS_LAST + 1 && !r->b->mem.status; code++) {
-        const char *is = code <= CHARS_LAST ? utf8proc_category_string((int32_t)code) : "--";
-        bool in = strncmp(is, name, len) == 0;
-        known |= in;
-        if (in && from == UINT32_MAX) from = code;
-        if (!in && from != UINT32_MAX) {
-            chars_add(set, from, code - 1);
-            from = UINT32_MAX;
-        }
-    }
-    if (!known) refuse(r, RAD_E_UNSUPPORTED, r->i, "\\p{...} names no general category of Unicode");
-}
-
 /* \d and its kin. False: it is none of them. */
 static bool read_kind(reader *r, int c, char_set *set)
 {
@@ -112,11 +92,15 @@ static bool read_kind(reader *r, int c, char_set *set)
         size_t begin = r->i + 1, end = begin;
         while (look(r, 0) == '{' && end < r->len && r->text[end] != '}')
             end++;
-        if (look(r, 0) != '{' || end == r->len || end - begin < 1 || end - begin > 2) {
-            refuse(r, RAD_E_UNSUPPORTED, r->i, "\\p is followed by a category in braces, as {Lu}");
+        if (look(r, 0) != '{' || end == r->len) {
+            refuse(r, RAD_E_UNSUPPORTED, r->i, "\\p is followed by a name in braces, as {Lu}");
             break;
         }
-        add_category(r, &some, r->text + begin, end - begin);
+        if (!regex_property(&some, r->text + begin, end - begin))
+            refuse(
+                r, RAD_E_UNSUPPORTED, r->i,
+                "\\p{...} names no general category of Unicode, nor one of the properties that are "
+                "served");
         r->i = end + 1;
         break;
     }

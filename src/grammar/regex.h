@@ -3,7 +3,9 @@
  * Served: characters, . (all but line ends), classes [a-z] [^...], \d \w \s \D \W \S (ASCII), \n \r
  * \t \f \v \0, \xHH, \uHHHH (and pairs of surrogates), \u{H...}, \cX, groups (...), (?:...) and
  * (?<name>...), alternatives, * + ? {n} {n,} {n,m}, each also lazy (the same texts), ^ and $, which
- * mean the ends of the text. \p{L} and \P{L}: general categories of Unicode, of one letter or two.
+ * mean the ends of the text. \p{Lu} and \P{Lu}: general categories of Unicode, also as {Letter} or
+ * {gc=Lu}; Any, ASCII, and what emoji are made of: Extended_Pictographic, Emoji_Component,
+ * Regional_Indicator.
  *
  * Lookahead (?=...), (?!...), but in a group that is repeated without end: regex_look.c.
  *
@@ -32,6 +34,9 @@ bool regex_looks(const char *text, size_t len);
 
 /* A class, of which text[*i] is behind the [: fills `set`, and *i is behind the ] then. */
 bool regex_class(gr_builder *b, const char *text, size_t len, size_t *i, char_set *set, size_t at);
+
+/* Adds what \p{name} stands for. False: it is not served. */
+bool regex_property(char_set *set, const char *name, size_t len);
 
 /* {n}, {n,} or {n,m}: true and *i behind it; false: none begins at text[*i]. */
 bool regex_counts(gr_builder *b, const char *text, size_t len, size_t *i, uint32_t *min,

@@ -70,6 +70,23 @@ bool schema_expand(schema_expansion *x, uint32_t at, unsigned choice)
     return !schema_failed(c) && x->visit(x, &m);
 }
 
+void schema_visit(schema_expansion *x, const json_t *const *at, uint32_t count)
+{
+    bool possible = true;
+    for (uint32_t i = 0; i < count && possible; i++)
+        possible = schema_join(x, at[i]);
+    if (possible && !schema_failed(x->c)) schema_expand(x, 0, 0);
+}
+
+void schema_visit_goal(schema_compiler *c, schema_expansion *x, uint32_t goal)
+{
+    const json_t *at[SCHEMA_MOST_SET]; /* members may move */
+    const schema_goal g = c->goals[goal];
+    memcpy(at, c->members + g.first, g.count * sizeof *at);
+    x->c = c;
+    schema_visit(x, at, g.count);
+}
+
 /* ---- fragments ---- */
 
 nfa_frag schema_goal_frag(schema_compiler *c, uint32_t goal)
@@ -129,23 +146,10 @@ static bool visit_frag(schema_expansion *x, const schema_merged *m)
 
 static void make_goal(schema_compiler *c, uint32_t goal)
 {
-    schema_expansion *x = rad_alloc(&c->b->mem.env, sizeof *x);
-    nfa *n = &c->b->n;
-    bool possible = true;
-    if (!x) {
-        gr_fail(&c->b->mem, RAD_E_NOMEM, "no memory for a grammar");
-        return;
-    }
-    x->c = c;
-    x->visit = visit_frag;
-    nfa_frag all = nfa_never(n);
-    x->in = all.in;
-    x->out = all.out;
-    for (uint32_t i = 0; i < c->goals[goal].count && possible; i++)
-        possible = schema_join(x, c->members[c->goals[goal].first + i]);
-    if (possible && !schema_failed(c)) schema_expand(x, 0, 0);
+    nfa_frag all = nfa_never(&c->b->n);
+    schema_expansion x = {.visit = visit_frag, .in = all.in, .out = all.out};
+    schema_visit_goal(c, &x, goal);
     if (!schema_failed(c)) builder_define(c->b, c->goals[goal].rule, all);
-    rad_free(&c->b->mem.env, x, sizeof *x);
 }
 
 /* ---- documents ---- */
@@ -154,7 +158,7 @@ static void compiler_fini(schema_compiler *c)
 {
     gr_mem *mem = &c->b->mem;
     for (uint32_t i = 0; i < c->num_patterns; i++)
-        dfa_fini(&c->patterns[i].d);
+        dfa_fini(&c->patterns[i]);
     if (c->has_any_name) dfa_fini(&c->any_name);
     dfa_fini(&c->others);
     GR_DROP(mem, c->others_names, c->cap_others_names);

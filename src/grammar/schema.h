@@ -1,12 +1,12 @@
 /* schema.h - JSON Schemas as rules.
  *
- * Served: type (one or a list), properties, required, additionalProperties, minProperties,
- * maxProperties; prefixItems, items, additionalItems, minItems, maxItems; minLength, maxLength,
- * pattern, format; minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; enum, const;
- * anyOf, allOf, oneOf where no two branches have a value in common; $ref to # and #/..., $defs,
- * definitions; true and false; propertyNames that list names, or of strings by plain keywords; not
- * of {}. Annotations are passed over. Whatever else a schema has is refused
- * by its name.
+ * Served: type (one or a list), properties, required, patternProperties, additionalProperties,
+ * minProperties, maxProperties; prefixItems, items, additionalItems, minItems, maxItems,
+ * uniqueItems of items that have few values; minLength, maxLength, pattern, format; minimum,
+ * maximum, exclusiveMinimum, exclusiveMaximum, multipleOf; enum, const; anyOf, allOf, oneOf where
+ * no two branches have a value in common; $ref to # and #/..., $defs, definitions; true and false;
+ * propertyNames that list names, or of strings by plain keywords; not of {}. Annotations are passed
+ * over. Whatever else a schema has is refused by its name.
  *
  * How an answer is written:
  *   - properties come in the order of the schema, those in `required` alone behind them, others
@@ -30,6 +30,7 @@
 #include <jansson.h>
 
 enum {
+    SCHEMA_MOST_DEPTH = 200,     /* of schemas in schemas */
     SCHEMA_MOST_LENGTH = 100000, /* of minLength, maxLength, minItems, maxItems */
     SCHEMA_MOST_BRANCHES = 4096, /* combinations of anyOf and oneOf in one place */
     SCHEMA_MOST_SET = 256        /* schemas that hold at once in one place */
@@ -44,11 +45,6 @@ typedef struct schema_goal {
     uint8_t empty; /* 0: not looked at, 1: being looked at, 2: has values, 3: has none */
 } schema_goal;
 
-typedef struct schema_pattern {
-    const json_t *text;
-    dfa d;
-} schema_pattern;
-
 typedef struct schema_compiler {
     gr_builder *b;
     json_t *root;
@@ -57,9 +53,9 @@ typedef struct schema_compiler {
     schema_goal *goals;
     uint32_t num_goals, cap_goals;
     gr_slots by_hash; /* goals */
-    schema_pattern *patterns;
+    dfa *patterns;
     uint32_t num_patterns, cap_patterns;
-    gr_keys pattern_of, checked; /* by address */
+    gr_keys pattern_of, checked; /* by address: of an expression, of a schema */
     const json_t *candidates;    /* an enum whose own values are looked at: they are in it */
     const json_t *undecided[64]; /* schemas whose oneOf is being looked at */
     uint32_t num_undecided;
@@ -89,6 +85,9 @@ typedef struct decimal {
 
 bool decimal_of(const json_t *number, decimal *out); /* false: too many digits */
 int decimal_compare(const decimal *a, const decimal *b);
+/* *a becomes the least number above zero that is a multiple of both, which are above zero. False:
+ * it has too many digits. */
+bool decimal_common_multiple(decimal *a, const decimal *b);
 /* The number as JSON writes it, shortest form. Returns its length. */
 size_t number_text(const json_t *number, char out[64]);
 
@@ -120,7 +119,14 @@ bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *na
 /* Whether no value depends on this keyword. */
 bool schema_is_annotation(const char *keyword);
 
-const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format);
+/* Equal as JSON Schema has it: 1 is 1.0. */
+bool schema_equal(const json_t *a, const json_t *b);
+
+/* The texts in which the expression finds a match, which is all of the text with `whole`. It stays
+ * where it is as long as the compiler lives. NULL: c->b->mem.status. */
+const dfa *schema_pattern_dfa(schema_compiler *c, const char *expression, bool whole);
+bool schema_matches(schema_compiler *c, const char *expression, bool whole, const char *text,
+                    size_t len);
 
 /* Whether d, of characters in this form, has the text. */
 bool schema_dfa_has(const dfa *d, const char *text, size_t len, chars_form form);

@@ -85,16 +85,13 @@ static bool visit_empty(schema_expansion *x, const schema_merged *m)
 static bool set_is_empty(schema_compiler *c, const json_t *const *at, uint32_t count)
 {
     schema_expansion *x = rad_alloc(&c->b->mem.env, sizeof *x);
-    bool fits = true;
     if (!x) {
         gr_fail(&c->b->mem, RAD_E_NOMEM, "no memory for a grammar");
         return false;
     }
     x->c = c;
     x->visit = visit_empty;
-    for (uint32_t i = 0; i < count && fits; i++)
-        fits = schema_join(x, at[i]);
-    if (fits && !schema_failed(c)) schema_expand(x, 0, 0);
+    schema_visit(x, at, count);
     bool empty = !schema_failed(c) && !x->has_values;
     rad_free(&c->b->mem.env, x, sizeof *x);
     return empty;

@@ -33,6 +33,8 @@ static const struct {
              "){1,2}|(" H16 ":){1,4}(:" H16 "){1,3}|(" H16 ":){1,3}(:" H16 "){1,4}|(" H16
              ":){1,2}(:" H16 "){1,5}|" H16 ":(:" H16 "){1,6}|:(:" H16 "){1,7}|::)"},
     {"base64", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
+    /* Three parts in base64url, of which the first two are JSON objects. */
+    {"jwt", "(e[wy][A-Za-z0-9_-]+\\.){2}[A-Za-z0-9_-]*"},
     {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"},
     {"uri", "[A-Za-z][A-Za-z0-9+.-]*:(//" URI_CHAR "*|[A-Za-z0-9._~!$&'()*+,;=:@?-]" URI_CHAR
             "*)(#" URI_CHAR "*)?"},

@@ -81,25 +81,46 @@ uint32_t schema_goal_of(schema_compiler *c, schema_set *set)
 uint32_t schema_property_goal(schema_compiler *c, const schema_set *set, const char *name)
 {
     schema_set part = {.count = 0};
+    const char *pattern;
+    json_t *by_pattern;
     for (uint32_t i = 0; i < set->count && !schema_failed(c); i++) {
         const json_t *at = json_object_get(json_object_get(set->at[i], "properties"), name);
-        if (!at) at = json_object_get(set->at[i], "additionalProperties");
+        bool said = at != NULL;
         if (!schema_hold(c, &part, at) || !schema_allows_name(c, set->at[i], name)) return NEVER;
+        json_object_foreach(json_object_get(set->at[i], "patternProperties"), pattern, by_pattern)
+        {
+            if (!schema_matches(c, pattern, false, name, strlen(name))) continue;
+            said = true;
+            if (!schema_hold(c, &part, by_pattern)) return NEVER;
+        }
+        if (!said && !schema_hold(c, &part, json_object_get(set->at[i], "additionalProperties")))
+            return NEVER;
     }
     return schema_goal_of(c, &part);
 }
 
-uint32_t schema_others_goal(schema_compiler *c, const schema_set *set)
+uint32_t schema_others_goal(schema_compiler *c, const schema_set *set, uint64_t matched)
 {
     schema_set part = {.count = 0};
     bool said = false, listed = false;
+    const char *pattern;
+    json_t *by_pattern;
+    unsigned k = 0;
     for (uint32_t i = 0; i < set->count && !schema_failed(c); i++) {
         const json_t *at = json_object_get(set->at[i], "additionalProperties");
+        const json_t *patterns = json_object_get(set->at[i], "patternProperties");
+        bool matches = false;
         said |= at != NULL;
-        listed |= json_object_get(set->at[i], "properties") != NULL;
-        if (!schema_hold(c, &part, at)) return NEVER;
+        listed |= patterns || json_object_get(set->at[i], "properties");
+        json_object_foreach((json_t *)patterns, pattern, by_pattern)
+        {
+            if (!(matched >> k++ & 1)) continue;
+            matches = true;
+            if (!schema_hold(c, &part, by_pattern)) return NEVER;
+        }
+        if (!matches && !schema_hold(c, &part, at)) return NEVER;
     }
-    if (c->b->closed_objects && listed && !said) return NEVER;
+    if (c->b->closed_objects && listed && !said && !matched) return NEVER;
     return schema_goal_of(c, &part);
 }
 

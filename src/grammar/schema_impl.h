@@ -5,8 +5,11 @@
  *     schema_merge.c     a way's plain keywords, united
  *     schema_empty.c     whether a set has any value
  *     schema_string.c    strings
- *     schema_object.c    arrays and objects
- *     schema_check.c     what a document may say; whether a value satisfies a schema */
+ *     schema_array.c     arrays
+ *     schema_object.c    objects
+ *     schema_names.c     names of properties that a schema does not list
+ *     schema_check.c     what a document may say
+ *     schema_allows.c    whether a value satisfies a schema */
 #ifndef GRAMMAR_SCHEMA_IMPL_H
 #define GRAMMAR_SCHEMA_IMPL_H
 
@@ -36,11 +39,12 @@ typedef struct schema_merged {
     const json_t *only;   /* a const, or NULL */
     bool bare;            /* no keyword restricts anything */
     number_bounds bounds;
-    uint64_t min_length, max_length;        /* UINT64_MAX: none */
-    const json_t *texts[SCHEMA_MOST_TEXTS]; /* patterns and formats */
-    bool is_format[SCHEMA_MOST_TEXTS];
+    uint64_t min_length, max_length;      /* UINT64_MAX: none */
+    const char *texts[SCHEMA_MOST_TEXTS]; /* expressions: patterns, and formats, which are: */
+    bool whole[SCHEMA_MOST_TEXTS];
     uint32_t num_texts;
     bool one_way; /* characters of strings are written in one way */
+    bool unique;  /* no two items are equal */
     uint64_t min_items, max_items, min_members, max_members;
 } schema_merged;
 
@@ -52,6 +56,8 @@ typedef struct schema_expansion {
     bool (*visit)(struct schema_expansion *x, const schema_merged *m); /* false: that is enough */
     uint32_t in, out; /* of visit_frag: what all ways lie between */
     bool has_values;  /* of visit_empty */
+    json_t *values;   /* of visit_values: all there are, or */
+    bool many;        /* too many */
 } schema_expansion;
 
 static inline bool schema_failed(const schema_compiler *c)
@@ -67,10 +73,11 @@ bool schema_hold(schema_compiler *c, schema_set *set, const json_t *schema);
 /* The goal of a set; sorts it. */
 uint32_t schema_goal_of(schema_compiler *c, schema_set *set);
 
-/* What holds for a property of this name; for those that "properties" does not list, whatever they
- * may be called; for an item. */
+/* What holds for a property of this name; for those that "properties" does not list, whose names
+ * match the k-th of all "patternProperties" of the set, in their order, if bit k is set; for an
+ * item. */
 uint32_t schema_property_goal(schema_compiler *c, const schema_set *set, const char *name);
-uint32_t schema_others_goal(schema_compiler *c, const schema_set *set);
+uint32_t schema_others_goal(schema_compiler *c, const schema_set *set, uint64_t matched);
 uint32_t schema_item_goal(schema_compiler *c, const schema_set *set, uint64_t index);
 
 /* Items from this one on have one goal. */
@@ -102,6 +109,11 @@ bool schema_join(schema_expansion *x, const json_t *schema);
 /* All ways from schema `at` of the set on; of that one its anyOf (choice 0) or its oneOf (1) comes
  * first. False: it failed, or a visit said that it is enough. */
 bool schema_expand(schema_expansion *x, uint32_t at, unsigned choice);
+
+/* All ways of these schemas at once, or of a goal's, to x->visit. */
+void schema_visit(schema_expansion *x, const json_t *const *at, uint32_t count);
+void schema_visit_goal(schema_compiler *c, schema_expansion *x, uint32_t goal);
+
 nfa_frag schema_goal_frag(schema_compiler *c, uint32_t goal);
 
 /* ---- schema_empty.c ---- */
@@ -109,9 +121,34 @@ nfa_frag schema_goal_frag(schema_compiler *c, uint32_t goal);
 /* Whether no two branches of a oneOf have a value in common, of those that its schema allows. */
 bool schema_branches_apart(schema_compiler *c, const json_t *schema, const json_t *branches);
 
-/* ---- schema_object.c: arrays, and objects ---- */
+/* ---- schema_array.c, schema_object.c ---- */
 
 nfa_frag schema_array_frag(schema_compiler *c, const schema_merged *m);
 nfa_frag schema_object_frag(schema_compiler *c, const schema_merged *m);
+
+/* ---- schema_names.c ---- */
+
+/* Names that no member has, each written in one way, apart by which patterns they match. */
+typedef struct name_class {
+    uint64_t matched; /* as schema_others_goal has it */
+    uint32_t goal;
+    dfa names;  /* mem NULL: */
+    bool plain; /* any string */
+} name_class;
+
+enum { SCHEMA_MOST_CLASSES = 64 };
+
+typedef struct name_classes {
+    name_class at[SCHEMA_MOST_CLASSES];
+    uint32_t count;
+} name_classes;
+
+/* Those that have a goal that is not NEVER. Failed: c->b->mem.status, and none. */
+void schema_names_find(schema_compiler *c, const schema_set *set, const char *const *members,
+                       uint32_t num_members, name_classes *out);
+void schema_names_drop(name_classes *n);
+
+/* Whether a pattern of the set matches the name. */
+bool schema_names_match(schema_compiler *c, const schema_set *set, const char *name);
 
 #endif

@@ -50,11 +50,11 @@ static void add_step(schema_compiler *c, number_bounds *to, const json_t *value)
 {
     decimal d;
     if (!value || !decimal_of(value, &d)) return;
-    if (to->has_step && decimal_compare(&to->step, &d) != 0)
-        gr_fail(&c->b->mem, RAD_E_UNSUPPORTED,
-                "\"multipleOf\" of two numbers at once is not served");
+    if (!to->has_step)
+        to->step = d;
+    else if (!decimal_common_multiple(&to->step, &d))
+        gr_fail(&c->b->mem, RAD_E_LIMIT, "\"multipleOf\": of both numbers it is too large");
     to->has_step = true;
-    to->step = d;
 }
 
 static void raise_count(uint64_t *to, const json_t *value)
@@ -89,15 +89,15 @@ static bool restricts(const char *keyword)
     return !schema_is_annotation(keyword) && !is_one_of(keyword, lead_on, RAD_COUNT(lead_on));
 }
 
-static void add_text(schema_compiler *c, schema_merged *m, const json_t *text, bool is_format)
+static void add_text(schema_compiler *c, schema_merged *m, const char *expression, bool whole)
 {
-    if (!text || (is_format && !format_expression(json_string_value(text)))) return;
+    if (!expression) return;
     if (m->num_texts == SCHEMA_MOST_TEXTS) {
         gr_fail(&c->b->mem, RAD_E_LIMIT, "more than %d patterns hold at once", SCHEMA_MOST_TEXTS);
         return;
     }
-    m->is_format[m->num_texts] = is_format;
-    m->texts[m->num_texts++] = text;
+    m->whole[m->num_texts] = whole;
+    m->texts[m->num_texts++] = expression;
 }
 
 void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m)
@@ -109,6 +109,7 @@ void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m)
     m->max_length = m->max_items = m->max_members = UINT64_MAX;
     for (uint32_t i = 0; i < set->count && !schema_failed(c); i++) {
         const json_t *s = set->at[i], *type = json_object_get(s, "type");
+        const json_t *format = json_object_get(s, "format");
         const char *keyword;
         json_t *value;
         json_object_foreach((json_t *)s, keyword, value) m->bare = m->bare && !restricts(keyword);
@@ -126,8 +127,9 @@ void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m)
         lower_count(&m->max_items, json_object_get(s, "maxItems"));
         raise_count(&m->min_members, json_object_get(s, "minProperties"));
         lower_count(&m->max_members, json_object_get(s, "maxProperties"));
-        add_text(c, m, json_object_get(s, "pattern"), false);
-        add_text(c, m, json_object_get(s, "format"), true);
+        m->unique |= json_is_true(json_object_get(s, "uniqueItems"));
+        add_text(c, m, json_string_value(json_object_get(s, "pattern")), false);
+        if (format) add_text(c, m, format_expression(json_string_value(format)), true);
         gr_work(&c->b->mem, 50);
     }
 }

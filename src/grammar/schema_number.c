@@ -86,6 +86,44 @@ int decimal_compare(const decimal *a, const decimal *b)
     return a->negative ? -compare_sizes(a, b) : compare_sizes(a, b);
 }
 
+enum { MOST_PART = 15 }; /* digits of what is counted in 64 bits */
+
+/* d * 10^digits; 0: too large, or no whole number. */
+static uint64_t scaled(const decimal *d, unsigned digits)
+{
+    uint64_t n = 0;
+    if (d->num_part > digits || d->num_whole + digits > MOST_PART) return 0;
+    for (unsigned i = 0; i < d->num_whole; i++)
+        n = n * 10 + (uint64_t)(d->whole[i] - '0');
+    for (unsigned i = 0; i < digits; i++)
+        n = n * 10 + (i < d->num_part ? (uint64_t)(d->part[i] - '0') : 0);
+    return n;
+}
+
+bool decimal_common_multiple(decimal *a, const decimal *b)
+{
+    char text[32];
+    const unsigned digits = RAD_MAX(a->num_part, b->num_part);
+    const uint64_t x = scaled(a, digits), y = scaled(b, digits);
+    uint64_t common = x, rest = y;
+    while (rest) {
+        const uint64_t next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    if (!x || !y || x / common > 1000000000000000u / y) return false;
+    const int len = snprintf(text, sizeof text, "%0*llu", (int)digits + 1,
+                             (unsigned long long)(x / common * y));
+    memset(a, 0, sizeof *a);
+    a->num_whole = (uint16_t)((unsigned)len - digits);
+    a->num_part = (uint16_t)digits;
+    memcpy(a->whole, text, a->num_whole);
+    memcpy(a->part, text + a->num_whole, digits);
+    while (a->num_part && a->part[a->num_part - 1] == '0')
+        a->num_part--;
+    return true;
+}
+
 /* ---- the automaton ---- */
 
 /* A bound of the size of a number: of its digits without the sign. */

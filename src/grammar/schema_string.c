@@ -2,32 +2,37 @@
 #include "grammar/regex.h"
 #include "grammar/schema_impl.h"
 
-const dfa *schema_pattern_dfa(schema_compiler *c, const json_t *text, bool is_format)
+const dfa *schema_pattern_dfa(schema_compiler *c, const char *expression, bool whole)
 {
     gr_mem *mem = &c->b->mem;
-    uint32_t id = keys_find(&c->pattern_of, (uintptr_t)text);
+    uint32_t id = keys_find(&c->pattern_of, (uintptr_t)expression);
     if (id == NO_KEY) {
         dfa d;
-        const char *expression = json_string_value(text);
         rad_error *err = mem->err, words = {0};
-        if (is_format) expression = format_expression(expression);
         mem->err = &words;
-        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), c->form, is_format);
+        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), c->form, whole);
         mem->err = err;
         if (!ok) {
             if (err)
                 rad_fail(err, mem->status, "\"pattern\" %.100s: %.300s", expression, words.text);
             return NULL;
         }
-        id = keys_add(&c->pattern_of, (uintptr_t)text);
+        id = keys_add(&c->pattern_of, (uintptr_t)expression);
         if (schema_failed(c) || !GR_GROW(mem, c->patterns, c->cap_patterns, (uint64_t)id + 1)) {
             dfa_fini(&d);
             return NULL;
         }
-        c->patterns[id] = (schema_pattern){text, d};
+        c->patterns[id] = d;
         c->num_patterns = id + 1;
     }
-    return &c->patterns[id].d;
+    return &c->patterns[id];
+}
+
+bool schema_matches(schema_compiler *c, const char *expression, bool whole, const char *text,
+                    size_t len)
+{
+    const dfa *d = schema_pattern_dfa(c, expression, whole);
+    return d && gr_work(&c->b->mem, len) && schema_dfa_has(d, text, len, c->form);
 }
 
 static nfa_frag one_char(schema_compiler *c, bool one_way)
@@ -68,7 +73,7 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
         nfa_fini(&n);
     }
     for (uint32_t i = 0; i < m->num_texts && !schema_failed(c); i++) {
-        const dfa *text = schema_pattern_dfa(c, m->texts[i], m->is_format[i]);
+        const dfa *text = schema_pattern_dfa(c, m->texts[i], m->whole[i]);
         if (!text) break;
         dfa both = {0};
         if (!d->mem)

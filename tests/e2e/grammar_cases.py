@@ -324,15 +324,83 @@ case({"enum": ["ab", "ac"], "pattern": "a(?!b)"}, "ab", "ac")
 for _ in range(3):  # in each form of white space
     case({"enum": [[1, {"a": [], "b": {}}], {"x": [2]}]}, [1, {"a": [], "b": {}}], {"x": [2]}, [1], [])
 
+# No two items are equal, of those that can be few values.
+case({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True}, [], ["a"], ["c", "a", "b"], ["a", "a"], ["a", "b", "a"], ["d"])
+case({"type": "array", "items": {"enum": [1, 1.0, "1", None, [1], {"a": 1}]}, "uniqueItems": True, "minItems": 2},
+     [1, "1"], [1], [None, [1], {"a": 1}], [1, None, 1], [[1], [1]], [{"a": 1}, {"a": 1}])
+case({"type": "array", "items": {"type": ["boolean", "null"]}, "uniqueItems": True, "maxItems": 2}, [], [True, None], [True, True],
+     [True, False, None], [1])
+case({"type": "array", "items": {"type": "integer", "minimum": -1.5, "maximum": 3}, "uniqueItems": True, "minItems": 1}, [], [3, -1, 0], [2, 2],
+     [-2], [1, 2, 3, 0, -1], [1, 2, 3, 0, -1, 1])
+case({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 18, "multipleOf": 6}, "uniqueItems": True}, [0, 18, 6], [6, 6], [3])
+case({"type": "array", "items": {"enum": [f"v{i}" for i in range(19)]}, "uniqueItems": True, "maxItems": 3}, ["v0", "v18", "v3"], ["v1", "v1"],
+     ["v1", "v2", "v3", "v4"], ["v19"])
+case({"type": "array", "prefixItems": [{"const": "x"}, {"enum": ["x", "y"]}], "items": {"enum": ["y", "z"]}, "uniqueItems": True},
+     ["x"], ["x", "x"], ["x", "y"], ["x", "y", "y"], ["x", "y", "z"], ["x", "y", "z", "z"], [])
+case({"type": "array", "items": {"anyOf": [{"const": 1}, {"$ref": "#/$defs/w"}]}, "uniqueItems": True, "$defs": {"w": {"enum": ["a", 1]}}},
+     [1, "a"], [1, 1], ["a", 1, "a"])
+case({"type": "array", "items": {"type": "string", "maxLength": 3}, "uniqueItems": True, "maxItems": 1}, [], ["abc"], ["abcd"], ["a", "a"])
+case({"type": "array", "items": {"type": "string"}, "uniqueItems": False, "maxItems": 2}, ["a", "a"], ["a"])
+case({"enum": [[1, 1], [1, 2], [1, 1.0], "x"], "uniqueItems": True}, [1, 1], [1, 2], "x")
+case({"allOf": [{"type": "array", "items": {"enum": ["a", "b", "c"]}}, {"uniqueItems": True, "items": {"enum": ["b", "c", "d"]}}]},
+     ["b", "c"], ["b", "b"], ["a"])
+
+# Names that have a form.
+case({"type": "object", "patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}, {}, {"a": 1}, {"ab": 1, "a": 2}, {"a": "x"}, {"b": 1})
+case({"type": "object", "patternProperties": {"^a": {"type": "integer"}}}, {}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"b": 1, "ab": 1})
+case({"type": "object", "patternProperties": {"^a": {"type": "integer"}, "z$": {"maximum": 5}}, "additionalProperties": {"type": "null"}},
+     {"a": 7}, {"az": 7}, {"az": 5}, {"z": "x"}, {"z": 9}, {"q": None}, {"q": 1}, {"a": "x"}, {"az": "x"})
+case({"type": "object", "properties": {"ab": {"minimum": 3}, "c": {"type": "string"}}, "patternProperties": {"^a": {"type": "integer"}},
+      "additionalProperties": False}, {"ab": 3}, {"ab": 2}, {"ab": "x"}, {"c": "x", "aa": 1}, {"c": 1}, {"x": 1}, {"ab": 5, "c": "", "a": 0})
+case({"type": "object", "patternProperties": {"^[a-z]{2}$": {"type": "string"}}, "additionalProperties": False, "required": ["en"]},
+     {"en": "x"}, {"en": "x", "de": "y"}, {"de": "y"}, {"en": 1}, {"eng": "x"})
+case({"type": "object", "patternProperties": {"^a": False, "b": True}, "additionalProperties": {"type": "integer"}}, {"ab": 1}, {"b": "x"}, {"c": 1}, {"c": "x"})
+case({"allOf": [{"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False}, {"patternProperties": {"b$": {"minimum": 2}}}],
+      "type": "object"}, {"ab": 1}, {"ab": 2}, {"a": 1}, {"b": 2}, {})
+case({"type": "object", "propertyNames": {"maxLength": 2}, "patternProperties": {"^a": {"type": "null"}}, "additionalProperties": {"type": "boolean"}},
+     {"a": None}, {"abc": None}, {"b": True}, {"bcd": True}, {"ab": True})
+case({"type": "object", "propertyNames": {"enum": ["ab", "b"]}, "patternProperties": {"^a": {"type": "null"}}, "additionalProperties": False},
+     {"ab": None}, {"b": None}, {"a": None}, {"ab": 1}, {})
+case({"type": "object", "patternProperties": {"\"": {"type": "null"}}, "additionalProperties": False, "maxProperties": 1}, {"\"": None}, {"a\"b": None},
+     {"x": None}, {"\"": 1})
+case({"enum": [{"a": 1}, {"a": "x"}, {"b": "x"}, {"c": 1}], "patternProperties": {"^a": {"type": "integer"}, "b": {}}, "additionalProperties": False},
+     {"a": 1}, {"a": "x"}, {"b": "x"}, {"c": 1})
+case({"oneOf": [{"type": "object", "required": ["ax"], "patternProperties": {"^a": {"type": "string"}}},
+                {"type": "object", "required": ["ax"], "patternProperties": {"x$": {"type": "null"}}}]}, {"ax": "s"}, {"ax": None}, {"ax": 1})
+
+# Multiples of two numbers.
+case({"type": "integer", "multipleOf": 4, "allOf": [{"multipleOf": 6}]}, *WHOLES, 24, -36, 18, 0)
+case({"allOf": [{"multipleOf": 0.25}, {"multipleOf": 0.1}], "type": "number"}, 0.5, 0.25, 0.1, 1, 0.75, 1.5, -2.5, 0)
+case({"allOf": [{"multipleOf": 2}, {"multipleOf": 2.0}, {"multipleOf": 3}], "type": "number", "minimum": -7, "maximum": 13}, -6, 0, 6, 12, 18, 4, 9)
+
+# As zod writes what it has names for.
+PICTURES = "[\\p{Extended_Pictographic}\\p{Emoji_Component}]"
+case({"type": "string", "format": "emoji", "pattern": "^(?=[\\s\\S]*[\\p{Extended_Pictographic}\\p{Regional_Indicator}\\u20E3])" + PICTURES + "+$"},
+     "\U0001F600", "1", "1\u20e3", "\U0001F1E6\U0001F1FA", "a\U0001F600", "\U0001F468\u200d\U0001F469", "", "\u2764\ufe0f", "\u260e")
+case({"type": "string", "pattern": "^\\p{Lu}\\p{Lowercase_Letter}*\\P{Letter}?$"}, "Ab", "Éé", "ab", "Ab1", "A", "AB", "Ω-")
+case({"type": "string", "pattern": "^[\\p{gc=Nd}\\p{Dash_Punctuation}]+$"}, "1-2", "٣", "a", "")
+case({"type": "string", "format": "jwt"}, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "eyJh.eyJ9.", "a.b.c", "eyJh.eyJ9", "", 1)
+case({"type": "string", "format": "hostname", "pattern":
+      r"^(?=.{1,253}\.?$)[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[-0-9a-zA-Z]{0,61}[0-9a-zA-Z])?)*\.?$"},
+     "a.b", "example.com", "-a", "a..b", "x" * 63, "x" * 64)
+
 REFUSED = [
     ({"type": "string", "contentEncoding": "base64"}, '"contentEncoding" is not served where no "pattern"'),
-    ({"type": "string", "format": "jwt"}, '"jwt" is a format that is not served'),
-    ({"type": "array", "uniqueItems": True}, '"uniqueItems" is not served'),
+    ({"type": "array", "uniqueItems": True}, '"uniqueItems" is served where an item has few values'),
+    ({"type": "array", "uniqueItems": True, "items": {"type": "string"}}, '"uniqueItems" is served where'),
+    ({"type": "array", "uniqueItems": True, "items": {"enum": list(range(11))}}, '"uniqueItems" is served where'),
+    ({"type": "array", "uniqueItems": True, "items": {"type": "integer", "minimum": 0, "maximum": 10**12}}, '"uniqueItems" is served where'),
+    ({"type": "array", "uniqueItems": 1}, "is not true or false"),
+    ({"type": "array", "uniqueItems": True, "minItems": 4, "items": {"enum": [1, 2, 3]}}, "no text has this form"),
     ({"type": "array", "contains": {"type": "integer"}}, '"contains" is not served'),
     ({"not": {"type": "string"}}, '"not" is served as {"not": {}}'),
     ({"not": {}}, "no text has this form"),
     ({"if": {}, "then": {}, "else": {}}, '"if" is not served'),
-    ({"type": "object", "patternProperties": {"^a": {}}}, '"patternProperties" is not served'),
+    ({"type": "object", "patternProperties": {"(a": {}}}, '"pattern" (a: at byte 0: this group has no end'),
+    ({"type": "object", "patternProperties": []}, "has no names"),
+    ({"type": "object", "patternProperties": {"a": {"if": {}}}}, '#/patternProperties/a: "if" is not served'),
+    ({"type": "object", "patternProperties": {f"{c}.*{d}": {"const": c + d} for c in "abcd" for d in "efgh"}}, "in more than 64 ways"),
+    ({"type": "string", "pattern": "\\p{Script=Greek}"}, "names no general category of Unicode, nor"),
     ({"type": "object", "propertyNames": {"type": "null"}}, '"propertyNames" is served of {"type": "string"} with'),
     ({"propertyNames": {"$ref": "#"}}, '"propertyNames" is served of'),
     ({"propertyNames": {"anyOf": [{"enum": ["a"]}, {"minLength": 2}]}}, '"propertyNames" is served of'),
@@ -372,7 +440,8 @@ REFUSED = [
     ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "branches 0 and 1"),
     ({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, "branches 0 and 1"),
     ({"oneOf": [{"type": "null"}, {"maxLength": 3, "type": "string"}, {"minLength": 3, "type": "string"}]}, "branches 1 and 2"),
-    ({"allOf": [{"multipleOf": 2}, {"multipleOf": 3}], "type": "integer"}, "two numbers at once"),
+    ({"allOf": [{"multipleOf": 19999}, {"multipleOf": 19997}], "type": "integer"}, "multipleOf"),
+    ({"allOf": [{"multipleOf": 999999937}, {"multipleOf": 999999929}], "type": "integer"}, "of both numbers it is too large"),
     ({"type": "object", "minProperties": 2}, '"minProperties" is served where'),
     (False, "no text has this form"),
     ({"type": "string", "enum": [1, 2]}, "no text has this form"),

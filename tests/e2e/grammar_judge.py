@@ -4,8 +4,10 @@ Numbers are decimal, so that multipleOf and bounds are exact; patterns are ECMA'
 means than the server's expressions. Importing it where there is no python3-jsonschema raises ImportError."""
 import datetime
 import decimal
+import functools
 import json
 import re
+import unicodedata
 
 import jsonschema
 
@@ -33,6 +35,7 @@ format_check("date-time", "[^T]+T([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?" +
 format_check("email", "[^@\\s]+@[^@\\s.]+(\\.[^@\\s.]+)+")
 format_check("hostname", "(?!-)[A-Za-z0-9-]+(?<!-)(\\.(?!-)[A-Za-z0-9-]+(?<!-))*")
 format_check("duration", "P(?=.)(\\d+W|(\\d+Y)?(\\d+M)?(\\d+D)?(T(?=.)(\\d+H)?(\\d+M)?(\\d+S)?)?)")
+format_check("jwt", "e[wy][\\w-]+\\.e[wy][\\w-]+\\.[\\w-]*")
 format_check("uri", "[A-Za-z][A-Za-z0-9+.-]*:\\S+")
 
 
@@ -43,10 +46,41 @@ def number(text):
         return float(text)
 
 
-def check_pattern(_, pattern, instance, __):
-    """As ECMA 262 means it: ASCII, and $ is the very end."""
+def categories(wanted):
+    """As ranges of a class."""
+    marks = [unicodedata.category(chr(i)).startswith(wanted) for i in range(0x110000)] + [False]
+    ends = [i for i in range(0x110001) if marks[i] != (i > 0 and marks[i - 1])]
+    return "".join(f"\\U{a:08x}-\\U{b - 1:08x}" for a, b in zip(ends[::2], ends[1::2]))
+
+
+# Of pictures all that are blocks of symbols: wider than Unicode's, for what comes out of it.
+PROPERTIES = {
+    "Extended_Pictographic": "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2934-\u2b55\u3030\u303d\u3297\u3299\U0001f000-\U0001faff\U0001fc00-\U0001fffd",
+    "Emoji_Component": "#*0-9\u200d\u20e3\ufe0f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U0001f9b0-\U0001f9b3\U000e0020-\U000e007f",
+    "Regional_Indicator": "\U0001f1e6-\U0001f1ff", "Lowercase_Letter": "Ll", "Letter": "L", "gc=Nd": "Nd", "Dash_Punctuation": "Pd"}
+
+
+@functools.lru_cache
+def ecma(pattern):
+    """Python's of ECMA 262's: $ is the very end, and \\p{...}."""
     pattern = re.sub(r"\$(?=$|[|)])", r"\\Z", pattern)
-    if isinstance(instance, str) and not re.search(pattern, instance, re.ASCII):
+    parts, inside = [], False
+    for part in re.findall(r"\\[pP]\{[^}]*\}|\\.|.", pattern, re.DOTALL):
+        if part[:2] in ("\\p", "\\P"):
+            ranges = PROPERTIES.get(part[3:-1], part[3:-1])
+            ranges = categories(ranges) if len(ranges) <= 2 else ranges
+            part = ranges if inside else f"[{'^' * (part[1] == 'P')}{ranges}]"
+        inside = part == "[" or inside and part != "]"
+        parts.append(part)
+    return "".join(parts)
+
+
+def find_pattern(pattern, text):
+    return re.search(ecma(pattern), text, re.ASCII)
+
+
+def check_pattern(_, pattern, instance, __):
+    if isinstance(instance, str) and not find_pattern(pattern, instance):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 

@@ -109,6 +109,9 @@ def test_the_order_and_the_white_space_are_one():
         check(answer["accept"] == [x == 1 for x in want[space]], space, answer)
     answer, = probe([{"kind": "schema", "text": schema, "closed": True, "accept": ['{"a": 1}', '{"c": 1}', '{"a": 1, "c": 1}']}])
     check(answer["accept"] == [True, False, False], answer)
+    schema = json.dumps({"properties": {"a": {"const": 1}}, "patternProperties": {"^b": {"const": 2}}, "type": "object"})
+    answer, = probe([{"kind": "schema", "text": schema, "closed": True, "accept": ['{"a": 1, "b": 2}', '{"bb": 2}', '{"b": 1}', '{"c": 2}']}])
+    check(answer["accept"] == [True, True, False, False], answer)
 
 
 # ---- random schemas ----
