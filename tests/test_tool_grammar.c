@@ -4,6 +4,7 @@
 #include "tiny_vocab.h"
 
 #include "grammar/grammar.h"
+#include "text/tool_call_impl.h"
 #include "text/tool_grammar.h"
 
 static void put(text_buf *b, const char *text, size_t len)
@@ -51,6 +52,8 @@ static const struct made_family {
     {"apertus2509", {"<|tools_suffix|>", "<|tools_prefix|>"}},
     {"gigachat3", {"<|function_call|>", "<|role_sep|>"}},
     {"gigachat3", {"<|role_sep|>"}},
+    {"gemma4", {"<tool_call|>", "<|\"|>", "<|tool_call>"}},
+    {"functiongemma", {"<end_function_call>", "<escape>", "<start_function_call>"}},
     {"lfm2", {"<|tool_call_end|>", "<|tool_call_start|>"}},
     {"pythonic", {"<|python_end|>", "<|python_start|>"}},
     {"pythonic", {")]"}},
@@ -61,16 +64,20 @@ static const struct made_family {
     "{\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\"},"                            \
     "\"p\":{\"type\":\"string\",\"pattern\":\"^[A-Z<]{2}-[0-9]{2}\"},"                             \
     "\"l\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":5},"                                 \
-    "\"e\":{\"enum\":[\"a<b\",\"\\n\\\"c\",\"null\"]},\"d\":{\"type\":\"string\",\"format\":"      \
-    "\"date\"},"                                                                                   \
-    "\"z\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":3},{\"type\":\"null\"}]},"               \
-    "\"m\":{\"type\":[\"string\",\"integer\"],\"maxLength\":4},"                                   \
-    "\"n\":{\"type\":\"integer\",\"minimum\":-3,\"maximum\":44},\"x\":{\"type\":\"number\"},"      \
-    "\"b\":{\"type\":\"boolean\"},\"a\":{\"type\":\"array\",\"maxItems\":2,\"items\":"             \
-    "{\"$ref\":\"#/$defs/point\"}},\"w\":{\"const\":[null,true,\"x\"]},\"any_value\":{}},"         \
-    "\"required\":[\"s\",\"p\",\"z\",\"n\"],\"additionalProperties\":false,"                       \
-    "\"$defs\":{\"point\":{\"type\":\"object\",\"properties\":{\"t\":{\"type\":\"string\"},"       \
-    "\"on\":{\"enum\":[true,null]}},\"required\":[\"t\"],\"additionalProperties\":false}}}"
+    "\"e\":{\"enum\":[\"a<b\",\"\\n\\\"c\",\"null\"]},\"d\":{\"type\":\"string\","                 \
+    "\"format\":\"date\"},\"z\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":3},"                \
+    "{\"type\":\"null\"}]},\"m\":{\"type\":[\"string\",\"integer\"],\"maxLength\":4},"             \
+    "\"n\":{\"type\":\"integer\",\"minimum\":-3,\"maximum\":44},"                                  \
+    "\"x\":{\"type\":\"number\"},\"b\":{\"type\":\"boolean\"},\"a\":{\"type\":\"array\","          \
+    "\"maxItems\":2,\"items\":{\"$ref\":\"#/$defs/point\"}},\"w\":{\"const\":[null,"               \
+    "true,\"x\"]},\"o\":{\"type\":\"object\",\"properties\":{\"a b\":{\"type\":\"null\"},"         \
+    "\"c\\\"\":{\"enum\":[\"<|\\\"|\",{\"k\":\"\"}]}},"                                            \
+    "\"patternProperties\":{\"^x\":{\"type\":\"boolean\"}},"                                       \
+    "\"additionalProperties\":{\"type\":\"string\",\"maxLength\":3},"                              \
+    "\"maxProperties\":3},\"any_value\":{}},\"required\":[\"s\",\"p\",\"z\",\"n\"],"               \
+    "\"additionalProperties\":false,\"$defs\":{\"point\":{\"type\":\"object\","                    \
+    "\"properties\":{\"t\":{\"type\":\"string\"},\"on\":{\"enum\":[true,null]}},"                  \
+    "\"required\":[\"t\"],\"additionalProperties\":false}}}"
 
 static const char tools_of_test[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,"
@@ -134,10 +141,10 @@ static bool has(const uint32_t *bits, rad_token id)
 }
 
 /* Any token that is allowed; late in a text what ends something, if it is. */
-static rad_token draw(const vocab *v, const uint32_t *bits, uint32_t step, uint64_t *rng)
+static rad_token draw(const vocab *v, const uint32_t *bits, uint32_t taken, uint64_t *rng)
 {
     if (has(bits, v->end)) return v->end;
-    if (step > 60)
+    if (taken > 60)
         for (uint32_t i = 0; i < v->num_closers; i++) {
             const rad_token id = v->closers[test_random(rng) % v->num_closers];
             if (has(bits, id)) return id;
@@ -151,14 +158,14 @@ static rad_token draw(const vocab *v, const uint32_t *bits, uint32_t step, uint6
 /* False: it has not come to an end in MOST_STEPS. */
 static bool sample(const vocab *v, grammar *g, text_buf *text, uint64_t *rng)
 {
-    uint32_t bits[16] = {0}, step = 0;
+    uint32_t bits[16] = {0}, taken = 0;
     char piece[TOKENIZER_MAX_PIECE];
     grammar_matcher *m = grammar_matcher_create(g);
     CHECK(m && grammar_mask_words(v->size) <= RAD_COUNT(bits));
     text->len = 0;
-    for (; step < MOST_STEPS; step++) {
+    for (; taken < MOST_STEPS; taken++) {
         CHECK_OK(grammar_mask(m, bits));
-        const rad_token id = draw(v, bits, step, rng);
+        const rad_token id = draw(v, bits, taken, rng);
         CHECK_OK(grammar_accept(m, id));
         if (grammar_has_ended(m)) break;
         put(text, piece, tokenizer_piece(v->tok, id, true, piece, sizeof piece));
@@ -166,7 +173,7 @@ static bool sample(const vocab *v, grammar *g, text_buf *text, uint64_t *rng)
     put(text, "", 1);
     text->len--;
     grammar_matcher_destroy(m);
-    return step < MOST_STEPS;
+    return taken < MOST_STEPS;
 }
 
 /* ---- what the parser hears ---- */
@@ -277,6 +284,12 @@ static void round_trips(const struct made_family *f, bool control, bool required
 TEST(what_a_familys_grammar_has_its_parser_hears)
 {
     uint64_t rng = test_told_seed();
+    for (size_t i = 0; i < tool_num_formats; i++) { /* none is left out */
+        bool made = false;
+        for (size_t k = 0; k < RAD_COUNT(families); k++)
+            made |= tool_format_find(families[k].name) == &tool_formats[i];
+        CHECKF(made, "%s\n", tool_formats[i].names);
+    }
     for (size_t i = 0; i < RAD_COUNT(families); i++) {
         const bool channels = tool_format_has_channels(tool_format_find(families[i].name));
         for (int control = channels; control < 2; control++) {
@@ -328,7 +341,21 @@ TEST(names_that_no_call_can_have_are_refused)
         {"lfm2", "f", "{\"properties\":{\"\":{}}}", RAD_E_UNSUPPORTED, "parameter ''"},
         {"qwen3_coder", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}",
          RAD_E_UNSUPPORTED, "'a' of 'f'"},
-        {"qwen", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}", RAD_OK, ""}};
+        {"qwen", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}", RAD_OK, ""},
+        {"gemma4", "f", "{\"properties\":{\"a b\":{}},\"minProperties\":1,\"anyOf\":[{}]}", RAD_OK,
+         ""},
+        {"glm45", "f", "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"a\"]}]}",
+         RAD_E_UNSUPPORTED, "cannot be kept to 'anyOf' of all parameters of 'f'"},
+        {"qwen3_coder", "f", "{\"properties\":{\"a\":{}},\"minProperties\":1}", RAD_E_UNSUPPORTED,
+         "'minProperties'"},
+        {"qwen3_coder", "f",
+         "{\"properties\":{\"a\":{}},\"required\":[\"a\"],\"minProperties\":1,\"maxProperties\":1}",
+         RAD_OK, ""},
+        {"lfm2", "f", "{\"properties\":{\"a\":{},\"b\":{}},\"maxProperties\":1}", RAD_E_UNSUPPORTED,
+         "'maxProperties'"},
+        {"lfm2", "f", "{\"required\":[\"a\"]}", RAD_E_UNSUPPORTED, "'required'"},
+        {"seed_oss", "f", "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{}}}", RAD_E_UNSUPPORTED,
+         "'$ref'"}};
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         rad_error err = {0};
         size_t at = 0;

@@ -21,6 +21,15 @@ typedef struct gr_rule {
     bool nullable, productive, recursive, copied, placed;
 } gr_rule;
 
+/* JSON whose strings stand as they are between marks, and whose names are words:
+ * {key:<|"|>text<|"|>}. No string has the mark in it. */
+typedef struct gr_marks {
+    uint32_t token; /* the mark as a control token, or NO_RULE */
+    const char *text;
+    size_t len;
+    dfa barred, texts, words; /* with the mark, without it; what a name may be without marks */
+} gr_marks;
+
 typedef struct gr_builder {
     gr_mem mem;
     nfa n;
@@ -28,9 +37,10 @@ typedef struct gr_builder {
     uint32_t num_rules, cap_rules;
     grammar_space space;
     bool closed_objects;
-    bool python; /* JSON is written as Python does: True, False, None */
+    bool python;                       /* JSON is written as Python does: True, False, None */
+    const gr_marks *marks;             /* or with these; NULL */
     const struct grammar_vocab *vocab; /* whose control tokens can be named */
-    uint32_t known[16]; /* rule + 1 of what many schemas use: json_rules.h */
+    uint32_t known[24];                /* rule + 1 of what many schemas use: json_rules.h */
 } gr_builder;
 
 void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],

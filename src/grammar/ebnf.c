@@ -6,13 +6,15 @@
  *
  * A rule ends where the next name ::= begins; the one named root begins, or else the first. A text
  * in quotes knows \n \r \t \\ \" \' \xHH \uHHHH \UHHHHHHHH; classes are those of regex.h, and . is
- * any character. Five words more:
+ * any character. Six words more:
  *
  *     %token 17            this control token of the vocabulary, by its id
  *     %regex /a+/          texts that match (\/ is a slash)
  *     %json {...}          JSON by this schema
  *     %python {...}        the same with Python's True, False and None
- *     %text {...} /<\/p>/  its strings as they are, in which no match of the expression is found
+ *     %marked "|" {...}    the same, strings as they are between these marks (also %token 17),
+ * names as words, without blanks: {key:|text|,n:1} %text {...} /<\/p>/  its strings as they are, in
+ * which no match of the expression is found
  *
  * Rules may call each other and themselves, also at their beginning (link.c). */
 #include "grammar/grammar_impl.h"
@@ -229,20 +231,25 @@ static size_t json_length(const reader *r)
     return 0;
 }
 
-static nfa_frag read_token(reader *r, size_t begin)
+static uint32_t read_token_id(reader *r, size_t begin)
 {
-    gr_builder *b = r->b;
     uint64_t id = 0;
     size_t digits = r->i;
     for (int c; (c = look(r, 0)) >= '0' && c <= '9' && id < 1u << 24; r->i++)
         id = id * 10 + (uint64_t)(c - '0');
     if (digits == r->i || id >= 1u << 24)
         refuse(r, RAD_E_INVAL, begin, "%token is followed by the id of a token");
-    else if (!vocab_names(b->vocab, (uint32_t)id))
+    else if (!vocab_names(r->b->vocab, (uint32_t)id))
         refuse(r, RAD_E_INVAL, begin,
                "%token names a control token that does not end the answer; others are written "
                "as text");
-    return nfa_control(&b->n, (uint32_t)id & 0xffffff);
+    return (uint32_t)id & 0xffffff;
+}
+
+static nfa_frag read_token(reader *r, size_t begin)
+{
+    const uint32_t id = read_token_id(r, begin);
+    return nfa_control(&r->b->n, id);
 }
 
 /* An expression between slashes; those that match as a whole, or where a match is found. */
@@ -296,6 +303,71 @@ static nfa_frag read_python(reader *r, size_t begin)
     return f;
 }
 
+/* A text in quotes at r->i, and before it the token that stands for it, if there is one. */
+static bool read_mark(reader *r, size_t begin, char text[GRAMMAR_MAX_PIECE], gr_marks *m)
+{
+    m->text = text;
+    m->token = NO_RULE;
+    if (is_word(r, "%token")) {
+        r->i += strlen("%token");
+        skip_blanks(r);
+        m->token = read_token_id(r, begin);
+        skip_blanks(r);
+    }
+    if (ok(r) && look(r, 0) == '"') {
+        for (r->i++; look(r, 0) >= 0 && look(r, 0) != '"' && m->len < GRAMMAR_MAX_PIECE; r->i++) {
+            if (look(r, 0) == '\\') r->i++;
+            if (look(r, 0) >= 0) text[m->len++] = (char)look(r, 0);
+        }
+        r->i++;
+    }
+    if (!m->len || m->len == GRAMMAR_MAX_PIECE || r->i > r->len)
+        refuse(r, RAD_E_INVAL, begin, "here a mark is wanted: a text in quotes");
+    return ok(r);
+}
+
+/* Texts that have the mark, and those that do not. */
+static bool find_texts(reader *r, gr_marks *m)
+{
+    gr_builder *b = r->b;
+    static const char word[] = "[A-Za-z_][A-Za-z0-9_]{0,62}", any[] = "[\\s\\S]*";
+    dfa all = {0};
+    nfa n;
+    nfa_init(&n, &b->mem, b->n.bytes);
+    nfa_frag f = regex_frag(b, &n, any, sizeof any - 1, CHARS_UTF8, 0);
+    f = nfa_concat(&n, f, chars_literal(&n, m->text, m->len, CHARS_UTF8));
+    f = nfa_concat(&n, f, regex_frag(b, &n, any, sizeof any - 1, CHARS_UTF8, 0));
+    const bool done = ok(r) && dfa_make(&m->barred, &n, f) &&
+                      regex_dfa(b, &all, any, sizeof any - 1, CHARS_UTF8, true) &&
+                      dfa_without(&m->texts, &all, &m->barred) &&
+                      regex_dfa(b, &m->words, word, sizeof word - 1, CHARS_UTF8, true);
+    nfa_fini(&n);
+    dfa_fini(&all);
+    return done;
+}
+
+static nfa_frag read_marked(reader *r, size_t begin)
+{
+    gr_builder *b = r->b;
+    gr_marks marks = {0};
+    char text[GRAMMAR_MAX_PIECE];
+    nfa_frag f = {0};
+    const grammar_space space = b->space;
+    if (read_mark(r, begin, text, &marks) && find_texts(r, &marks)) {
+        skip_blanks(r);
+        b->marks = &marks;
+        b->space = GRAMMAR_SPACE_NONE;
+        memset(b->known + 16, 0, 8 * sizeof *b->known); /* those of other marks */
+        f = read_json(r, begin);
+        b->marks = NULL;
+        b->space = space;
+    }
+    dfa_fini(&marks.barred);
+    dfa_fini(&marks.texts);
+    dfa_fini(&marks.words);
+    return f;
+}
+
 static nfa_frag read_text(reader *r, size_t begin)
 {
     uint32_t rule = 0;
@@ -314,11 +386,8 @@ static nfa_frag read_word(reader *r)
     static const struct {
         const char *word;
         nfa_frag (*read)(reader *r, size_t begin);
-    } words[] = {{"%token", read_token},
-                 {"%regex", read_regex},
-                 {"%json", read_json},
-                 {"%python", read_python},
-                 {"%text", read_text}};
+    } words[] = {{"%token", read_token},   {"%regex", read_regex},   {"%json", read_json},
+                 {"%python", read_python}, {"%marked", read_marked}, {"%text", read_text}};
     size_t begin = r->i;
     for (size_t i = 0; i < RAD_COUNT(words); i++) {
         if (!is_word(r, words[i].word)) continue;
@@ -326,7 +395,8 @@ static nfa_frag read_word(reader *r)
         skip_blanks(r);
         return words[i].read(r, begin);
     }
-    refuse(r, RAD_E_INVAL, begin, "only %token, %regex, %json, %python and %text begin with a %");
+    refuse(r, RAD_E_INVAL, begin,
+           "only %token, %regex, %json, %python, %marked and %text begin with a %");
     return nfa_nothing(&r->b->n);
 }
 

@@ -3,7 +3,8 @@
  * Each is made once per grammar, when it is first asked for (in the middle of another fragment,
  * which does it no harm), and never copied into its callers: so its states have names by which the
  * vocabulary keeps their masks for all grammars. White space is part of the name: there are three
- * sets; and which words are true, false and null (gr_builder.python). */
+ * sets; and which words are true, false and null (gr_builder.python). With gr_builder.marks they
+ * are of one grammar. */
 #include "grammar/schema.h"
 
 enum { KNOWN_STRING = 1, KNOWN_NUMBER, KNOWN_INTEGER, KNOWN_VALUE, KNOWN_OBJECT, KNOWN_BLANKS };
@@ -12,15 +13,16 @@ enum { KNOWN_KINDS = 8, MOST_BLANKS = 40 };
 /* The rule of this kind; *fresh: it was made now, and needs a fragment. */
 static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
 {
-    const bool python = b->python &&
-                        (kind == KNOWN_STRING || kind == KNOWN_VALUE || kind == KNOWN_OBJECT);
-    uint32_t *at = &b->known[kind + (python ? KNOWN_KINDS : 0)];
+    const bool written = kind == KNOWN_STRING || kind == KNOWN_VALUE || kind == KNOWN_OBJECT;
+    const bool python = b->python && written, marks = b->marks && written;
+    uint32_t *at = &b->known[kind + (python ? KNOWN_KINDS : marks ? 2 * KNOWN_KINDS : 0)];
     *fresh = !*at;
     if (*fresh) {
         uint32_t rule = builder_rule(b);
         if (b->mem.status) return 0;
         *at = rule + 1;
         b->rules[rule].apart = true;
+        if (marks) return rule;
         bool spaced = kind >= KNOWN_VALUE;
         b->rules[rule].shared = kind + KNOWN_KINDS *
                                            ((spaced ? (uint32_t)b->space : 0) + (python ? 3 : 0));
@@ -120,8 +122,9 @@ uint32_t json_string_rule(gr_builder *b)
     bool fresh;
     uint32_t rule = known(b, KNOWN_STRING, &fresh);
     if (!fresh || b->mem.status) return rule;
-    nfa_frag f = nfa_repeat(&b->n, json_char(b, false), 0, UINT32_MAX);
-    builder_define(b, rule, then(b, f, nfa_text(&b->n, "\"")));
+    nfa_frag f = b->marks ? dfa_embed(&b->n, &b->marks->texts)
+                          : nfa_repeat(&b->n, json_char(b, false), 0, UINT32_MAX);
+    builder_define(b, rule, then(b, f, json_quote(b)));
     return rule;
 }
 
@@ -178,10 +181,69 @@ nfa_frag json_mark(gr_builder *b, json_place place, char mark)
     return inner ? then(b, f, json_lead(b)) : f;
 }
 
+/* ---- strings and names ---- */
+
+nfa_frag json_quote(gr_builder *b)
+{
+    const gr_marks *m = b->marks;
+    if (!m) return nfa_text(&b->n, "\"");
+    return m->token == NO_RULE ? nfa_literal(&b->n, m->text, m->len) : nfa_control(&b->n, m->token);
+}
+
+/* Fragments are built in order: each in a statement of its own. */
+static nfa_frag any_string(gr_builder *b)
+{
+    const uint32_t rule = json_string_rule(b);
+    nfa_frag f = json_quote(b);
+    return then(b, f, nfa_rule(&b->n, rule));
+}
+
+static nfa_frag quoted(gr_builder *b, const dfa *texts)
+{
+    nfa_frag f = json_quote(b);
+    f = then(b, f, dfa_embed(&b->n, texts));
+    return then(b, f, json_quote(b));
+}
+
+static nfa_frag one_string(gr_builder *b, const char *text, size_t len)
+{
+    const chars_form form = b->marks ? CHARS_UTF8 : CHARS_JSON;
+    if (b->marks && schema_dfa_has(&b->marks->barred, text, len, form)) return nfa_never(&b->n);
+    nfa_frag f = json_quote(b);
+    f = then(b, f, chars_literal(&b->n, text, len, form));
+    return then(b, f, json_quote(b));
+}
+
+nfa_frag json_name(gr_builder *b, const char *name)
+{
+    const size_t len = strlen(name);
+    if (b->marks && schema_dfa_has(&b->marks->words, name, len, CHARS_UTF8))
+        return chars_literal(&b->n, name, len, CHARS_UTF8);
+    return one_string(b, name, len);
+}
+
+nfa_frag json_names(gr_builder *b, const dfa *names)
+{
+    if (!b->marks && !names) return any_string(b);
+    if (!b->marks) return quoted(b, names);
+    dfa words = {0}, others = {0};
+    nfa_frag f = nfa_never(&b->n);
+    if (!names) names = &b->marks->texts;
+    if (dfa_both(&words, names, &b->marks->words) &&
+        dfa_without(&others, names, &b->marks->barred)) {
+        f = dfa_embed(&b->n, &words);
+        f = nfa_either(&b->n, f, quoted(b, &others));
+    }
+    dfa_fini(&words);
+    dfa_fini(&others);
+    return f;
+}
+
+/* ---- any value ---- */
+
 static nfa_frag member(gr_builder *b, uint32_t value)
 {
-    nfa_frag f = nfa_text(&b->n, "\"");
-    f = then(b, f, nfa_rule(&b->n, json_string_rule(b)));
+    nfa_frag f = json_names(b, NULL);
     f = then(b, f, json_mark(b, JSON_COLON, ':'));
     return then(b, f, nfa_rule(&b->n, value));
 }
@@ -208,8 +270,7 @@ uint32_t json_value_rule(gr_builder *b)
     json_number_rule(b, false);
     uint32_t rule = known(b, KNOWN_VALUE, &fresh);
     if (!fresh || b->mem.status) return rule;
-    nfa_frag f = nfa_text(&b->n, "\"");
-    f = then(b, f, nfa_rule(n, json_string_rule(b)));
+    nfa_frag f = any_string(b);
     f = nfa_either(n, f, nfa_rule(n, json_number_rule(b, false)));
     f = nfa_either(n, f, nfa_text(n, json_word(b, JSON_TRUE)));
     f = nfa_either(n, f, nfa_text(n, json_word(b, JSON_FALSE)));
@@ -241,19 +302,15 @@ const char *json_word(const gr_builder *b, json_type type)
     }
 }
 
-static uint32_t put_text(gr_builder *b, uint32_t at, const char *text, size_t len)
+static uint32_t put_frag(gr_builder *b, uint32_t at, nfa_frag f)
 {
-    nfa_frag f = nfa_literal(&b->n, text, len);
     nfa_empty(&b->n, at, f.in);
     return f.out;
 }
 
-static uint32_t put_string(gr_builder *b, uint32_t at, const char *text, size_t len)
+static uint32_t put_text(gr_builder *b, uint32_t at, const char *text, size_t len)
 {
-    at = put_text(b, at, "\"", 1);
-    nfa_frag f = chars_literal(&b->n, text, len, CHARS_JSON);
-    nfa_empty(&b->n, at, f.in);
-    return put_text(b, f.out, "\"", 1);
+    return put_frag(b, at, nfa_literal(&b->n, text, len));
 }
 
 /* A mark, and behind one that opens what stands before the first item, if there is one. */
@@ -261,8 +318,7 @@ static uint32_t put_mark(gr_builder *b, uint32_t at, json_place place, char mark
 {
     nfa_frag f = json_mark(b, place, mark);
     if (leads) f = then(b, f, json_lead(b));
-    nfa_empty(&b->n, at, f.in);
-    return f.out;
+    return put_frag(b, at, f);
 }
 
 static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
@@ -282,7 +338,8 @@ static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
     }
     case JSON_INTEGER:
     case JSON_REAL: return put_text(b, at, number, number_text(value, number));
-    case JSON_STRING: return put_string(b, at, json_string_value(value), json_string_length(value));
+    case JSON_STRING:
+        return put_frag(b, at, one_string(b, json_string_value(value), json_string_length(value)));
     case JSON_ARRAY:
         at = put_mark(b, at, JSON_OPEN, '[', json_array_size(value));
         json_array_foreach((json_t *)value, i, item)
@@ -297,7 +354,7 @@ static uint32_t put_value(gr_builder *b, uint32_t at, const json_t *value)
         {
             if (any) at = put_mark(b, at, JSON_COMMA, ',', false);
             any = true;
-            at = put_string(b, at, name, strlen(name));
+            at = put_frag(b, at, json_name(b, name));
             at = put_mark(b, at, JSON_COLON, ':', false);
             at = put_value(b, at, item);
         }

@@ -122,8 +122,8 @@ static bool visit_frag(schema_expansion *x, const schema_merged *m)
     gr_builder *b = c->b;
     size_t i;
     json_t *value;
-    const unsigned types = c->barred ? m->types & IS_STRING : m->types;
-    if (m->bare && !c->barred) {
+    const unsigned types = c->bare ? m->types & IS_STRING : m->types;
+    if (m->bare && !c->bare) {
         put_way(x, nfa_rule(&b->n, json_value_rule(b)));
     } else if (m->only) {
         if (schema_all_allow(c, m, m->only)) put_way(x, schema_value_frag(c, m->only));
@@ -199,22 +199,23 @@ static void release_json(gr_builder *b, json_t *json, uint64_t bytes)
     b->mem.used -= bytes;
 }
 
-/* barred: as schema_compiler has it. */
-static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *barred,
+/* barred, bare: as schema_compiler has them. */
+static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *barred, bool bare,
                         uint32_t *root)
 {
     uint64_t bytes;
     schema_compiler c = {.b = b,
                          .root = parse(b, text, len, &bytes),
                          .form = barred ? CHARS_UTF8 : CHARS_JSON,
-                         .barred = barred};
+                         .barred = barred,
+                         .bare = bare};
     schema_set set = {.count = 0};
     uint32_t goal = NEVER;
     keys_init(&c.pattern_of, &b->mem);
     keys_init(&c.checked, &b->mem);
     if (!schema_failed(&c) && schema_check(&c, c.root) && schema_hold(&c, &set, c.root))
         goal = schema_goal_of(&c, &set);
-    if (goal == ANYTHING && !barred) {
+    if (goal == ANYTHING && !bare) {
         *root = json_value_rule(b);
     } else if (goal == NEVER) {
         gr_fail(&b->mem, RAD_E_INVAL, "no text has this form");
@@ -230,13 +231,13 @@ static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *
 
 rad_status schema_build(gr_builder *b, const char *text, size_t len, uint32_t *root)
 {
-    return build(b, text, len, NULL, root);
+    return build(b, text, len, b->marks ? &b->marks->barred : NULL, false, root);
 }
 
 rad_status schema_build_text(gr_builder *b, const char *text, size_t len, const dfa *barred,
                              uint32_t *root)
 {
-    return build(b, text, len, barred, root);
+    return build(b, text, len, barred, true, root);
 }
 
 rad_status choice_build(gr_builder *b, const char *text, size_t len, uint32_t *root)

@@ -65,7 +65,8 @@ typedef struct schema_compiler {
     const char **others_names; /* [num_others_names] */
     uint32_t num_others_names, cap_others_names;
     chars_form form;   /* of the characters of strings */
-    const dfa *barred; /* texts without quotes are wanted, none of these; NULL: JSON is */
+    const dfa *barred; /* no string is one of these; or NULL */
+    bool bare;         /* only strings are wanted, without quotes */
     unsigned depth;
 } schema_compiler;
 
@@ -140,6 +141,10 @@ uint32_t json_value_rule(gr_builder *b);
 uint32_t json_object_rule(gr_builder *b);
 nfa_frag json_char(gr_builder *b, bool one_way); /* one character of a string */
 nfa_frag json_literal(gr_builder *b, const json_t *value);
+nfa_frag json_quote(gr_builder *b); /* on both sides of a string */
+/* A property's name; one of these names, written in one way. */
+nfa_frag json_name(gr_builder *b, const char *name);
+nfa_frag json_names(gr_builder *b, const dfa *names);
 const char *json_word(const gr_builder *b, json_type type); /* true, false or null, as written */
 typedef enum json_place { JSON_OPEN, JSON_CLOSE, JSON_COMMA, JSON_COLON } json_place;
 /* A bracket, comma or colon with its white space; that before the first item is json_lead's. */

@@ -30,7 +30,7 @@ static bool without_members(schema_compiler *c, const char *const *members, uint
     nfa_init(&names, &b->mem, b->n.bytes);
     nfa_frag all = nfa_never(&names);
     for (uint32_t i = 0; i < count && !schema_failed(c); i++) {
-        nfa_frag each = chars_literal(&names, members[i], strlen(members[i]), CHARS_JSON);
+        nfa_frag each = chars_literal(&names, members[i], strlen(members[i]), c->form);
         nfa_empty(&names, all.in, each.in);
         nfa_empty(&names, each.out, all.out);
     }

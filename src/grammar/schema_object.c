@@ -112,15 +112,8 @@ static nfa_frag member_frag(object_maker *o, uint32_t member, uint32_t goal, con
 {
     gr_builder *b = o->c->b;
     nfa *n = &b->n;
-    nfa_frag f = nfa_text(n, "\"");
-    if (k && k->plain) {
-        f = nfa_concat(n, f, nfa_rule(n, json_string_rule(b)));
-    } else {
-        const char *name = k ? NULL : o->members[member].name;
-        nfa_frag names = k ? dfa_embed(n, &k->names)
-                           : chars_literal(n, name, strlen(name), CHARS_JSON);
-        f = nfa_concat(n, nfa_concat(n, f, names), nfa_text(n, "\""));
-    }
+    nfa_frag f = k ? json_names(b, k->plain ? NULL : &k->names)
+                   : json_name(b, o->members[member].name);
     f = nfa_concat(n, f, json_mark(b, JSON_COLON, ':'));
     return nfa_concat(n, f, schema_goal_frag(o->c, goal));
 }

@@ -87,16 +87,17 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
     return !schema_failed(c);
 }
 
-/* As they are, without what is barred. */
-static nfa_frag text_frag(schema_compiler *c, const schema_merged *m)
+/* Those of the keywords that are not barred. False: c->b->mem.status. */
+static bool allowed_texts(schema_compiler *c, const schema_merged *m, dfa *d)
 {
-    nfa_frag f = nfa_never(&c->b->n);
-    dfa all, wanted = {0};
-    if (!schema_string_dfa(c, m, &all)) return f;
-    if (dfa_without(&wanted, &all, c->barred)) f = dfa_embed(&c->b->n, &wanted);
-    dfa_fini(&wanted);
+    dfa all;
+    if (!schema_string_dfa(c, m, &all)) return false;
+    *d = all;
+    if (!c->barred) return true;
+    *d = (dfa){0};
+    const bool ok = dfa_without(d, &all, c->barred);
     dfa_fini(&all);
-    return f;
+    return ok;
 }
 
 nfa_frag schema_value_frag(schema_compiler *c, const json_t *value)
@@ -104,7 +105,7 @@ nfa_frag schema_value_frag(schema_compiler *c, const json_t *value)
     nfa *n = &c->b->n;
     const char *text = json_string_value(value);
     const size_t len = json_string_length(value);
-    if (!c->barred) return json_literal(c->b, value);
+    if (!c->bare) return json_literal(c->b, value);
     if (!text || schema_dfa_has(c->barred, text, len, c->form)) return nfa_never(n);
     return chars_literal(n, text, len, c->form);
 }
@@ -113,13 +114,12 @@ nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m)
 {
     gr_builder *b = c->b;
     nfa *n = &b->n;
-    if (c->barred) return text_frag(c, m);
-    nfa_frag f = nfa_text(&b->n, "\"");
-    if (!m->num_texts && !m->min_length && m->max_length == UINT64_MAX)
+    nfa_frag f = c->bare ? nfa_nothing(n) : json_quote(b);
+    if (!c->bare && !m->num_texts && !m->min_length && m->max_length == UINT64_MAX)
         return nfa_concat(n, f, nfa_rule(n, json_string_rule(b)));
     dfa d;
-    if (!schema_string_dfa(c, m, &d)) return f;
+    if (!allowed_texts(c, m, &d)) return f;
     f = nfa_concat(n, f, dfa_embed(n, &d));
     dfa_fini(&d);
-    return nfa_concat(n, f, nfa_text(&b->n, "\""));
+    return c->bare ? f : nfa_concat(n, f, json_quote(b));
 }

@@ -220,6 +220,12 @@ rad_status tool_grammar_write(const tool_grammar_params *p, text_buf *out, rad_e
         w.call = i;
         tool_say(&w, "\ncall-%zu ::=", i);
         f->call(&w, function, name);
+        if (w.unkept)
+            return rad_fail(err, RAD_E_UNSUPPORTED,
+                            "calls as this model writes them (%s) cannot be kept to '%.80s' of all "
+                            "parameters of '%.80s'",
+                            tool_format_name(p->calls, name_of, sizeof name_of), w.unkept,
+                            json_string_value(name));
         if (w.unsaid)
             return rad_fail(
                 err, RAD_E_UNSUPPORTED,

@@ -1,9 +1,9 @@
 /* tool_grammar_families.c - writes EBNF for one call, as each family writes it.
  *
- * There are three kinds: arguments are a JSON object between words; or each stands between tags,
- * strings as they are and all else as JSON; or they are named arguments in Python. What the schema
- * of a function says of all its parameters at once (minProperties, anyOf) is kept to in the first
- * kind alone. */
+ * There are four kinds: arguments are a JSON object between words; or nearly one, with strings
+ * between marks; or each stands between tags, strings as they are and all else as JSON; or they are
+ * named arguments in Python. What the schema of a function says of all its parameters at once
+ * (minProperties, anyOf) is kept to in the first two kinds; in the others it is refused. */
 #include "text/tool_grammar_impl.h"
 
 static void put_name(tool_writer *w, const json_t *name)
@@ -23,10 +23,9 @@ static bool is_required(const json_t *schema, const char *name)
 
 /* ---- JSON ---- */
 
-static void arguments(tool_writer *w, const json_t *function)
+static void put_arguments(tool_writer *w, const json_t *function)
 {
     const json_t *schema = json_object_get(function, "parameters");
-    tool_put(w, " %json ");
     if (json_is_object(schema) && json_object_size(schema) && tool_is_strict(w, function))
         tool_json(w, schema);
     else
@@ -51,7 +50,8 @@ static void put_json_call(tool_writer *w, const json_words *j, const json_t *fun
         put_name(w, name);
     free(text);
     tool_words(w, j->middle);
-    arguments(w, function);
+    tool_put(w, " %json ");
+    put_arguments(w, function);
     tool_words(w, j->tail);
 }
 
@@ -90,6 +90,87 @@ static const json_words cohere = {"\n    {\"tool_call_id\": \"" SOME_DIGITS "\",
 static const json_words command_r = {
     "\n    {\n        \"tool_name\": ", ",\n        \"parameters\": ", "\n    }", true};
 static const json_words apertus = {"{", ": ", "}", true};
+
+/* ---- between marks ---- */
+
+typedef struct mark_words {
+    const char *head, *mark, *tail; /* before the name, around a string, behind the arguments */
+} mark_words;
+
+static void marked_call(tool_writer *w, const json_t *function, const json_t *name)
+{
+    const mark_words *m = tool_family_of(w->p)->words;
+    json_t *mark = json_string(m->mark);
+    size_t taken;
+    tool_words(w, m->head);
+    put_name(w, name);
+    tool_put(w, " %marked ");
+    if (tokenizer_control_at(w->p->tok, m->mark, strlen(m->mark), &taken) >= 0)
+        tool_words(w, m->mark);
+    tool_json(w, mark);
+    put_arguments(w, function);
+    json_decref(mark);
+    tool_words(w, m->tail);
+}
+
+static const mark_words gemma4 = {"<|tool_call>call:", "<|\"|>", "<tool_call|>"};
+static const mark_words functiongemma = {"<start_function_call>call:", "<escape>",
+                                         "<end_function_call>"};
+
+/* ---- parameters one by one ---- */
+
+/* Whether it says nothing of parameters that are written one by one, each by its own schema. */
+static bool says_nothing(const char *keyword, const json_t *value, const json_t *schema)
+{
+    static const char *const words[] = {"$comment",
+                                        "$defs",
+                                        "$id",
+                                        "$schema",
+                                        "additionalProperties",
+                                        "default",
+                                        "definitions",
+                                        "deprecated",
+                                        "description",
+                                        "example",
+                                        "examples",
+                                        "properties",
+                                        "readOnly",
+                                        "strict",
+                                        "title",
+                                        "type",
+                                        "unevaluatedProperties",
+                                        "writeOnly"};
+    const json_t *properties = json_object_get(schema, "properties");
+    size_t i;
+    json_t *name;
+    for (i = 0; i < RAD_COUNT(words); i++)
+        if (!strcmp(keyword, words[i])) return true;
+    if (!strcmp(keyword, "minProperties"))
+        return json_number_value(value) <=
+               (double)json_array_size(json_object_get(schema, "required"));
+    if (!strcmp(keyword, "maxProperties"))
+        return json_number_value(value) >= (double)json_object_size(properties);
+    if (strcmp(keyword, "required") != 0) return !strncmp(keyword, "x-", 2);
+    json_array_foreach((json_t *)value, i, name)
+    {
+        if (json_is_string(name) && !json_object_get(properties, json_string_value(name)))
+            return false;
+    }
+    return true;
+}
+
+/* The parameters' schema; what of it cannot be kept to is noted where it must be. */
+static json_t *parameters_of(tool_writer *w, const json_t *function)
+{
+    json_t *schema = json_object_get(function, "parameters"), *value;
+    const char *keyword;
+    json_object_foreach(schema, keyword, value)
+    {
+        if (tool_is_strict(w, function) && !says_nothing(keyword, value, schema))
+            w->unkept = keyword;
+    }
+    return schema;
+}
 
 /* ---- tags ---- */
 
@@ -240,7 +321,7 @@ static void put_value(tool_writer *w, const tag_words *t, const char *key, const
 static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
 {
     const tag_words *t = tool_family_of(w->p)->words;
-    json_t *schema = json_object_get(function, "parameters"), *property;
+    json_t *schema = parameters_of(w, function), *property;
     const char *key;
     tool_words(w, t->head);
     put_name(w, name);
@@ -337,7 +418,7 @@ static bool is_python_name(const char *name)
  *     b-0-1  ::= (", " p-0-1)? b-0-2 */
 static void python_call(tool_writer *w, const json_t *function, const json_t *name)
 {
-    json_t *schema = json_object_get(function, "parameters"), *property;
+    json_t *schema = parameters_of(w, function), *property;
     const bool strict = tool_is_strict(w, function);
     const size_t i = w->call;
     const char *key;
@@ -425,6 +506,8 @@ static const tool_family families[] = {
     {"apertus2509", {"<|tools_prefix|>["}, ", ", {"]<|tools_suffix|>"}, json_call, &apertus, NULL},
     {"gigachat3", {"<|function_call|>"}, NULL, {""}, json_call, &object, "<|function_call|>"},
     {"gigachat3", {"function call<|role_sep|>\n"}, NULL, {""}, json_call, &object, NULL},
+    {"gemma4", {""}, "", {""}, marked_call, &gemma4, NULL},
+    {"functiongemma", {""}, "", {""}, marked_call, &functiongemma, NULL},
     {"lfm2", {"<|tool_call_start|>["}, ", ", {"]<|tool_call_end|>"}, python_call, NULL, NULL},
     {"pythonic",
      {"[", "<|python_start|>["},

@@ -15,6 +15,9 @@ typedef struct tool_writer {
     /* A parameter that this family's calls cannot have: its name, or that of what its schema refers
      * to, has no place in them. NULL: there is none. */
     const char *unsaid;
+    /* What its schema says of all parameters at once and nothing here keeps to; NULL: there is
+     * none. */
+    const char *unkept;
 } tool_writer;
 
 /* Besides text, words have: */
