@@ -98,6 +98,33 @@ def test_a_form_changes_nothing_else_and_the_cache_changes_no_form():
         s.wait_idle()
 
 
+def test_stop_strings_and_min_tokens_beside_a_form():
+    """A stop string ends an answer wherever it comes, in whole tokens of the same answer; min_tokens holds the end back
+    as long as the form lets something else come."""
+    with Server(TINY) as s:
+        def choices(**fields):
+            return s.ask("/v1/chat/completions", {"messages": ASK, "max_tokens": 300, "temperature": 1, "seed": 5,
+                                                  "return_token_ids": True, **fields})["choices"]
+        for form in ({"regex": "([a-d]{2},){30}x"}, {"json_schema": json.dumps(CITY)}):
+            whole = choices(**form, n=3)
+            for stop in ("b", ["zzz", "d,"], '": ', "no such text"):
+                for free, cut in zip(whole, choices(**form, n=3, stop=stop)):
+                    text = free["message"]["content"]
+                    ends = [text.index(word) for word in ([stop] if isinstance(stop, str) else stop) if word in text]
+                    check(cut["message"]["content"] == text[:min(ends, default=None)], form, stop, cut, text)
+                    check(cut["finish_reason"] == "stop" and free["token_ids"][:len(cut["token_ids"])] == cut["token_ids"], cut)
+                    check(bool(ends) == (len(cut["token_ids"]) < len(free["token_ids"])), form, stop, cut, free)
+        body = {"messages": ASK, "max_tokens": 300, "temperature": 1, "seed": 5, "regex": "([a-d]{2},){30}x", "stop": "c"}
+        streamed = "".join(c["choices"][0]["delta"].get("content") or "" for c in s.stream("/v1/chat/completions", body))
+        check(streamed == s.ask("/v1/chat/completions", body)["choices"][0]["message"]["content"] and "c" not in streamed, streamed)
+        for seed in range(4):
+            long, = choices(regex="a{0,60}", min_tokens=7, seed=seed)
+            check(len(long["token_ids"]) > 7 and re.fullmatch("a{7,60}", long["message"]["content"]), long)
+            short, = choices(regex="ab", min_tokens=7, seed=seed)
+            check(short["message"]["content"] == "ab" and short["finish_reason"] == "stop", short)
+        s.wait_idle()
+
+
 def test_all_that_the_shipped_model_says_under_a_schema_is_valid():
     """Says python3-jsonschema, of the schemas of test_grammar.py; in the short form of 24 of them. The model, small as it
     is, would go on with texts and digits for long: with a bias for what ends them, and a penalty for saying the same
