@@ -121,7 +121,7 @@ bool schema_allows_name(schema_compiler *c, const json_t *schema, const char *na
 bool schema_is_annotation(const char *keyword);
 
 /* Equal as JSON Schema has it: 1 is 1.0. */
-bool schema_equal(const json_t *a, const json_t *b);
+bool schema_equal(schema_compiler *c, const json_t *a, const json_t *b);
 
 /* The texts in which the expression finds a match, which is all of the text with `whole`. It stays
  * where it is as long as the compiler lives. NULL: c->b->mem.status. */

@@ -100,8 +100,7 @@ static bool allows_array(schema_compiler *c, const json_t *schema, const json_t 
         const json_t *at = i < json_array_size(prefix) ? json_array_get(prefix, i) : rest;
         if (at && !schema_allows(c, at, item)) return false;
         for (size_t k = 0; k < i && json_is_true(json_object_get(schema, "uniqueItems")); k++)
-            if (!gr_work(&c->b->mem, 20) || schema_equal(json_array_get(value, k), item))
-                return false;
+            if (schema_equal(c, json_array_get(value, k), item) || c->b->mem.status) return false;
     }
     return true;
 }
@@ -179,12 +178,13 @@ static bool allows_type(const json_t *type, const json_t *value)
     return false;
 }
 
-bool schema_equal(const json_t *a, const json_t *b)
+bool schema_equal(schema_compiler *c, const json_t *a, const json_t *b)
 {
     size_t i;
     const char *name;
     json_t *item;
     decimal x, y;
+    if (!gr_work(&c->b->mem, 20 + json_string_length(a) / 16)) return false;
     if (json_is_number(a) && json_is_number(b))
         return decimal_of(a, &x) && decimal_of(b, &y) && !decimal_compare(&x, &y);
     if (json_typeof(a) != json_typeof(b)) return false;
@@ -192,7 +192,7 @@ bool schema_equal(const json_t *a, const json_t *b)
         if (json_array_size(a) != json_array_size(b)) return false;
         json_array_foreach((json_t *)a, i, item)
         {
-            if (!schema_equal(item, json_array_get(b, i))) return false;
+            if (!schema_equal(c, item, json_array_get(b, i))) return false;
         }
         return true;
     }
@@ -201,7 +201,7 @@ bool schema_equal(const json_t *a, const json_t *b)
         json_object_foreach((json_t *)a, name, item)
         {
             const json_t *other = json_object_get(b, name);
-            if (!other || !schema_equal(item, other)) return false;
+            if (!other || !schema_equal(c, item, other)) return false;
         }
         return true;
     }
@@ -235,13 +235,13 @@ bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value
     c->depth++;
     bool ok = allows_type(json_object_get(schema, "type"), value);
     const json_t *one = json_object_get(schema, "const"), *some = json_object_get(schema, "enum");
-    if (ok && one) ok = schema_equal(one, value);
+    if (ok && one) ok = schema_equal(c, one, value);
     if (ok && some && some != c->candidates) {
         ok = false;
         gr_work(mem, json_array_size(some));
         json_array_foreach((json_t *)some, i, item)
         {
-            if ((ok = schema_equal(item, value))) break;
+            if ((ok = schema_equal(c, item, value))) break;
         }
     }
     if (ok && json_is_number(value)) ok = allows_number(schema, value);

@@ -15,8 +15,7 @@ static bool add_value(schema_expansion *x, json_t *value)
     json_t *each;
     json_array_foreach(x->values, i, each)
     {
-        if (!gr_work(&x->c->b->mem, 20)) return false;
-        if (schema_equal(each, value)) return true;
+        if (schema_equal(x->c, each, value)) return true;
     }
     x->many = json_array_size(x->values) == MOST_VALUES;
     if (!x->many && json_array_append(x->values, value))
@@ -89,7 +88,7 @@ static bool list_values(schema_compiler *c, uint32_t goal, json_t *values, uint6
     json_array_foreach(x.values, i, each)
     {
         size_t k = 0;
-        while (k < json_array_size(values) && !schema_equal(json_array_get(values, k), each))
+        while (k < json_array_size(values) && !schema_equal(c, json_array_get(values, k), each))
             k++;
         many |= k == MOST_VALUES;
         if (many) break;
