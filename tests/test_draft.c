@@ -1,6 +1,6 @@
 /* test_draft.c - what is guessed from a request's own text, and how much of a guess is tried: by
  * what rows cost and how often the guess was right, on a clock that only a script moves. */
-#include "scheduler_rig.h"
+#include "draft_rig.h"
 
 #include "sched/draft_ngram.h"
 #include "sched/draft_recent.h"
@@ -361,88 +361,7 @@ TEST(a_prediction_stands_any_text)
 
 /* ---- how many ---- */
 
-static struct {
-    double step, row; /* ns: a step of one row, and what a further one adds */
-    uint64_t forwards, rows;
-    test_env clock;
-    const runner_ops *real;
-    runner_ops ops;
-    uint32_t wrong_from; /* of a proposal: tokens from there on are wrong */
-    uint32_t asked;
-} script;
-
-static rad_status scripted_forward(runner *self, const forward_batch *b, const float **logits,
-                                   rad_error *err)
-{
-    script.forwards++;
-    script.rows += b->num_tokens;
-    script.clock.now += (uint64_t)(script.step + script.row * (b->num_tokens - 1.0));
-    return script.real->forward(self, b, logits, err);
-}
-
-/* What the oracle says, up to wrong_from. */
-static uint32_t oracle(void *user, const req *r, rad_token *out, uint32_t room)
-{
-    (void)user;
-    static rad_token ids[4096];
-    uint32_t n = req_num_fill(r);
-    memcpy(ids, r->fill_ids, n * sizeof *ids);
-    for (uint32_t i = 0; i < room; i++, n++) {
-        ids[n] = runner_fake_next_of(&rig_fake, ids, n);
-        out[i] = i < script.wrong_from ? ids[n] : (ids[n] + 1) % RIG_VOCAB;
-    }
-    script.asked++;
-    return room;
-}
-
-enum { IDS = 40, NEW = 400 };
-
-/* Answers of `num_reqs` requests at one time; returns the decode steps that they took. */
-static uint64_t run_script(uint32_t num_reqs, uint32_t num_new, double row, uint32_t wrong_from,
-                           bool ngrams, draft_stats *drafts)
-{
-    rig g = {.end_token = -1};
-    rig_req *q[DRAFT_FULL];
-    rad_token ids[IDS];
-    memset(&script, 0, sizeof script);
-    script.step = 4e6;
-    script.row = row;
-    script.wrong_from = wrong_from;
-    CHECK_OK(runner_fake_create(NULL, &rig_fake, &g.runner, NULL));
-    script.real = g.runner->ops;
-    script.ops = *script.real;
-    script.ops.forward = scripted_forward;
-    g.runner->ops = &script.ops;
-    rad_env env = test_env_init(&script.clock);
-    scheduler_params params = rig_params(20000, 1, 0);
-    params.max_running_requests = DRAFT_FULL;
-    params.runner = g.runner;
-    params.on_output = rig_on_output;
-    params.is_end_token = rig_is_end_token;
-    params.user = &g;
-    params.max_draft_tokens = 8;
-    params.draft_sources = ngrams ? draft_bit(DRAFT_NGRAM) : 0;
-    if (!ngrams) params.draft_given.propose = oracle;
-    CHECK_OK(scheduler_create(&env, &params, &g.s, NULL));
-    for (uint32_t i = 0; i < num_reqs; i++) {
-        rig_prompt(ids, IDS, i);
-        q[i] = malloc(sizeof *q[i]);
-        rig_req_init(q[i], ids, IDS, num_new);
-        CHECK_OK(scheduler_add(g.s, &q[i]->r, NULL));
-    }
-    rig_run(&g);
-    scheduler_stats st = rig_stats(&g);
-    *drafts = st.drafts;
-    for (uint32_t i = 0; i < num_reqs; i++) {
-        CHECK(q[i]->finish == REQ_FINISH_LENGTH && q[i]->num_out == num_new);
-        rig_check_answer(q[i]);
-        rig_drop(q[i]);
-    }
-    rig_stop(&g);
-    CHECK(drafts->req_steps == (uint64_t)num_reqs * (num_new - 1) - drafts->accepted[DRAFT_GIVEN] -
-                                   drafts->accepted[DRAFT_NGRAM]);
-    return script.forwards - 1;
-}
+enum { NEW = 400 };
 
 /* Rows that see a long context, or read experts of their own, cost what they cost: found from noisy
  * steps of two requests with contexts of any length, some with drafts. */
@@ -486,11 +405,13 @@ TEST(the_price_of_a_row_follows_its_context)
 TEST(right_drafts_of_cheap_rows_take_fewer_steps)
 {
     draft_stats drafts;
-    uint64_t steps = run_script(1, NEW, 2e5, UINT32_MAX, false, &drafts);
-    CHECKF(steps < NEW / 6, "%llu steps\n", (unsigned long long)steps);
-    CHECK(drafts.proposed[DRAFT_GIVEN] == drafts.accepted[DRAFT_GIVEN]);
-    steps = run_script(4, NEW, 2e5, UINT32_MAX, false, &drafts);
-    CHECKF(steps < NEW / 6, "%llu steps for 4\n", (unsigned long long)steps);
+    for (uint32_t num_reqs = 1; num_reqs <= 4; num_reqs += 3) {
+        const draft_script s = {
+            .num_reqs = num_reqs, .num_new = NEW, .row = 2e5, .wrong_from = UINT32_MAX};
+        const uint64_t steps = run_script(&s, &drafts);
+        CHECKF(steps < NEW / 6, "%llu steps for %u\n", (unsigned long long)steps, num_reqs);
+        CHECK(drafts.proposed[DRAFT_GIVEN] == drafts.accepted[DRAFT_GIVEN]);
+    }
 }
 
 /* Time is what matters: with these prices it must not be more than without drafts, and a try. */
@@ -508,9 +429,14 @@ TEST(drafts_that_do_not_pay_are_hardly_tried)
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         draft_stats drafts;
         const uint32_t num_new = cases[i].num_reqs == 1 ? NEW : 40;
-        run_script(cases[i].num_reqs, num_new, cases[i].row, cases[i].wrong_from, false, &drafts);
-        double without = (num_new - 1) * (script.step + script.row * (cases[i].num_reqs - 1)) +
-                         script.step + script.row * (IDS * cases[i].num_reqs - 1);
+        const draft_script s = {.num_reqs = cases[i].num_reqs,
+                                .num_new = num_new,
+                                .row = cases[i].row,
+                                .wrong_from = cases[i].wrong_from};
+        run_script(&s, &drafts);
+        const double step = script.of.step;
+        double without = (num_new - 1) * (step + s.row * (s.num_reqs - 1)) + step +
+                         s.row * (IDS * s.num_reqs - 1);
         double share = (double)script.clock.now / without;
         print_message("  case %zu: %llu of %llu right, %.3f of the time without\n", i,
                       (unsigned long long)drafts.accepted[DRAFT_GIVEN],
@@ -733,9 +659,6 @@ static double tell(const small_story *story, bool with, draft_stats *drafts)
     rig g;
     rig_req *q[DRAFT_FULL];
     rad_token ids[MOST_PROMPT];
-    memset(&script, 0, sizeof script);
-    script.step = 4e6;
-    script.row = 2e5;
     scheduler_params params = rig_params(20000, 1, 512);
     params.max_draft_tokens = 8;
     params.max_running_requests = DRAFT_FULL;
@@ -744,10 +667,7 @@ static double tell(const small_story *story, bool with, draft_stats *drafts)
     runner *draft = params.draft_runner;
     if (!with) params.draft_runner = NULL;
     rig_start_on(&g, &env, params, 0);
-    script.real = g.runner->ops;
-    script.ops = *script.real;
-    script.ops.forward = scripted_forward;
-    g.runner->ops = &script.ops;
+    script_begin(&(draft_script){.row = 2e5}, g.runner);
     for (uint32_t i = 0; i < story->num_reqs; i += story->at_once) {
         for (uint32_t k = 0; k < story->at_once; k++) {
             rig_prompt(ids, story->prompt, i + k);

@@ -13,7 +13,7 @@
  * Prices are found by trying, so they are tried again now and then: after some steps in
  * which rows were too dear for some guess, what they cost is forgotten, and one step has some; each
  * time that it was in vain it takes longer. And now and then a step has none, so that its own cost
- * is known. */
+ * is known. What all of this may cost in vain is bounded (draft_budget.h). */
 #include "sched/draft_plan.h"
 
 enum {
@@ -31,12 +31,14 @@ static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the u
 
 void draft_release(scheduler *s, req *r)
 {
+    const uint64_t start = s->env.now_ns(s->env.user);
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++) {
         const draft_source *source = draft_source_of(kind);
         r->draft.guesses[kind].count = 0;
         if (source && source->release) source->release(s, r);
     }
     r->draft.count = 0;
+    s->stats.drafts.guess_ns += s->env.now_ns(s->env.user) - start;
 }
 
 /* ---- trust ---- */
@@ -260,16 +262,27 @@ static uint32_t worth(const drafter *d, draft_room *left, const draft_seat *seat
     return n;
 }
 
+/* Of a row that sees so many positions, in times of the step. */
+static double row_in_steps(const drafter *d, uint32_t positions)
+{
+    return d->price.guessed ? BUDGET_ROW
+                            : draft_price_of_row(&d->price, positions) / d->price.step;
+}
+
 /* Some of what is offered, as many as pay and there is room for. False: there was a likely guess,
  * and a row is too dear for it. */
 static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
 {
-    const uint32_t pay = worth(&s->drafts, left, seat);
-    uint32_t n = RAD_MIN(pay, left->rows);
+    drafter *d = &s->drafts;
     req *r = seat->r;
+    const uint32_t pay = worth(d, left, seat);
+    const double steps = row_in_steps(d, req_num_fill(r));
+    uint32_t n = RAD_MIN(pay, left->rows);
+    if (!d->at_any_price) n = draft_budget_rows(&d->budget, n, steps);
     while (n && !fits(s, left, r, n))
         n--;
     if (n) take(s, left, r, n);
+    if (!d->at_any_price) draft_budget_spend(&d->budget, n * steps);
     r->draft.count = n;
     r->draft.kind = seat->offer.kind;
     r->draft.grade = seat->offer.grade;
@@ -341,21 +354,24 @@ static void note_refusal(drafter *d, uint32_t num_decodes, bool planned, uint32_
     d->try_again = RAD_MIN(2 * wait, (uint32_t)TRY_AGAIN_MOST);
 }
 
-void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
+/* Returns whether anybody was asked for a guess. */
+static bool plan_step(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     drafter *d = &s->drafts;
     draft_seat seats[DRAFT_FULL];
     double pairs;
-    if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
     const uint32_t count = take_seats(s, seats, &pairs);
     const bool known = draft_prices_get(&d->prices, num_decodes, pairs, &d->price);
     const bool plain = !d->at_any_price && (!known || d->steps % PLAIN_EVERY == 0);
     const bool dear = known && rows_are_too_dear(d, num_decodes, pairs);
-    const bool ask_now = !dear || d->steps % ASK_EVERY == 0;
+    const bool affordable = draft_budget_step(&d->budget) || d->at_any_price;
+    const bool ask_now = affordable && (!dear || d->steps % ASK_EVERY == 0);
     d->steps++;
+    d->requests = num_decodes;
+    d->tried = 0;
     for (uint32_t i = 0; i < count && ask_now; i++)
         seats[i].offer = best_offer(s, seats[i].r, seats[i].room);
-    if (plain || !ask_now) return;
+    if (plain || !ask_now) return ask_now;
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
         if (is_on(s, kind, true)) ask_prepared(s, kind, seats, count);
     draft_room left = room_for_drafts(s, num_decodes, decode_pages);
@@ -366,4 +382,27 @@ void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     const uint32_t planned = rows - left.rows;
     note_refusal(d, num_decodes, planned > 0, refused ? (dear ? ASK_EVERY : 1) : 0);
     d->most_planned = RAD_MAX(d->most_planned, planned);
+    if (d->price.guessed && !d->at_any_price) d->tried = planned;
+    return true;
+}
+
+void draft_plan(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
+{
+    drafter *d = &s->drafts;
+    if (!d->most || !num_decodes || num_decodes >= DRAFT_FULL) return;
+    const uint64_t start = s->env.now_ns(s->env.user), prepare_ns = d->prepare_ns;
+    const bool asked = plan_step(s, num_decodes, decode_pages);
+    const uint64_t ns = s->env.now_ns(s->env.user) - start - (d->prepare_ns - prepare_ns);
+    s->stats.drafts.guess_ns += ns;
+    if (asked && d->price.step > 0) draft_budget_asked(&d->budget, (double)ns / d->price.step);
+}
+
+void draft_observe(drafter *d, const step_work *work, double ns)
+{
+    if (work->prompt_tokens) return;
+    draft_prices_observe(&d->prices, work, ns);
+    if (!d->tried) return;
+    const double took = RAD_MIN(ns / d->price.step - 1, BUDGET_MOST);
+    draft_budget_spend(&d->budget, RAD_MAX(took - BUDGET_ROW * d->tried, 0));
+    d->tried = 0;
 }

@@ -3,6 +3,7 @@
 #define SCHED_DRAFTER_H
 
 #include "sched/draft.h"
+#include "sched/draft_budget.h"
 #include "sched/draft_price.h"
 #include "sched/draft_recent.h"
 
@@ -17,6 +18,9 @@ typedef struct drafter {
     bool at_any_price;      /* as many as there are, whatever they cost (tests) */
     draft_prices prices;
     draft_price price;   /* of the step that is planned */
+    draft_budget budget;
+    uint32_t requests;   /* that decode in that step, */
+    uint32_t tried;      /* and its rows of drafts, if nobody knew what they cost */
     uint64_t prepare_ns; /* that its sources took to prepare */
     draft_guesser given;
     draft_trust trust[DRAFT_KINDS][DRAFT_GRADES]; /* of all requests */
@@ -34,6 +38,9 @@ void draft_doubt(drafter *d, struct req *r, draft_kind kind, uint32_t grade);
 
 /* r has said `said` tokens: its drafts, as far as they were right, and one more. */
 void draft_learn(drafter *d, struct req *r, uint32_t said);
+
+/* A step took `ns`. */
+void draft_observe(drafter *d, const step_work *work, double ns);
 
 /* The request has ended, or waits again. */
 void draft_release(struct scheduler *s, struct req *r);

@@ -174,7 +174,7 @@ bool scheduler_step(scheduler *s)
     if (s->stats.forward_ns != forward_ns) {
         const double ns = (double)(step_ns - prepare_ns);
         step_cost_observe(&s->cost, &work, ns);
-        if (!work.prompt_tokens) draft_prices_observe(&s->drafts.prices, &work, ns);
+        draft_observe(&s->drafts, &work, ns);
         verify_busy_step(s);
     }
     return busy || verified;
@@ -507,6 +507,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
                           .sources = params->draft_sources | draft_bit(DRAFT_FORCED),
                           .given = params->draft_given};
     draft_prices_init(&s->drafts.prices);
+    draft_budget_init(&s->drafts.budget);
     if (params->draft_runner) s->drafts.sources |= draft_bit(DRAFT_MODEL);
     if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
     if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);

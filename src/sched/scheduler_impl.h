@@ -15,6 +15,7 @@
  *         draft_ngram.c          guessed from the request's own text, by suffix_index.c
  *         draft_recent.c         and from recent answers
  *         draft_price.c          what rows of drafts take (least_squares.c)
+ *         draft_budget.c         and what they may take in vain
  *         draft_model.c          computed by a small model
  *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next

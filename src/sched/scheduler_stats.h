@@ -43,7 +43,8 @@ typedef enum draft_kind {
 typedef struct draft_stats {
     uint64_t proposed[DRAFT_KINDS]; /* tokens that were computed before they were said */
     uint64_t accepted[DRAFT_KINDS]; /* of these, such as were said then */
-    uint64_t prepare_ns;            /* that sources took to compute guesses (draft_source.h) */
+    uint64_t guess_ns;              /* that looking guesses up took, part of schedule_ns; */
+    uint64_t prepare_ns;            /* computing them, which is in no other figure (draft_source.h) */
     uint64_t req_steps;             /* of decoding requests, a token each and what was accepted */
 } draft_stats;
 
