@@ -12,7 +12,7 @@
 
 #include "gear/amx_gear.h"
 #include "gear/retract.h"
-#include "hash_rule.h"
+#include "p1_rules.h"
 #include "test.h"
 #include "tiny_models.h"
 
@@ -42,7 +42,8 @@ typedef struct history {
     uint32_t told;                /* logprobs of its prompt */
     token_logprob logprobs[MOST_NEW][2]; /* of its answer, if they are asked for */
     uint32_t num_logprobs;
-    hash_rule rule;
+    p1_rule rule;
+    prediction *foretold; /* what its client says of the answer; NULL: nothing */
     rad_token foreseen[MOST_NEW]; /* what it will say; num_foreseen is 0 until somebody asks */
     uint32_t num_foreseen;
 } history;
@@ -76,6 +77,9 @@ typedef struct witness {
     witness_row rows_of_step[MOST_ROWS];
     uint32_t num_rows_of_step;
     bool drafts, rules; /* of some histories */
+    p1_grammars grammars;
+    uint64_t ruled; /* histories that kept to one of these */
+    uint64_t foretold, foretold_right;
     bool sessions;      /* likewise: two that are open all the time */
     uint32_t session[SESSIONS];
     history *in_session[SESSIONS]; /* NULL: it is idle */
@@ -183,7 +187,7 @@ static inline const float *cold_logits(const rad_token *ids, uint32_t from, uint
 }
 
 /* What is said behind `n` tokens that have these logits; the rule stands there. */
-static inline rad_token cold_token(const history *h, hash_rule *rule, const rad_token *ids,
+static inline rad_token cold_token(const history *h, token_rule *rule, const rad_token *ids,
                                    uint32_t n, const float *logits)
 {
     enum { MOST_VOCAB = 4096 };
@@ -191,10 +195,10 @@ static inline rad_token cold_token(const history *h, hash_rule *rule, const rad_
     static uint32_t allowed[MOST_VOCAB / 32];
     const uint32_t vocab = w.model->info.vocab_size, num_input = h->r.num_input;
     CHECK(vocab <= MOST_VOCAB);
-    bool masks = h->r.rule && hash_rule_mask(&rule->base, allowed) == TOKEN_MASK_SOME;
+    bool masks = h->r.rule && rule->ops->mask(rule, allowed) == TOKEN_MASK_SOME;
     rad_token token = sampler_next(logits, vocab, &h->r.sampling, ids + num_input, n - num_input, n,
                                    masks ? allowed : NULL, scratch);
-    if (h->r.rule) CHECK(hash_rule_accept(&rule->base, token));
+    if (h->r.rule) CHECK(rule->ops->accept(rule, token));
     return token;
 }
 
@@ -220,9 +224,9 @@ static inline void check_cold(history *h)
     if (!n) return;
     const float *logits =
         cold_logits(h->r.fill_ids, 0, n, indices, num_rows, pooled ? &pool : NULL);
-    hash_rule rule = h->rule;
+    p1_rule copy;
+    token_rule *rule = p1_rule_anew(&h->rule, &copy);
     uint32_t said = 0;
-    rule.count = 0;
     for (uint32_t i = 0; i < num_rows; i++) {
         const float *row = logits + (size_t)i * w.model->info.vocab_size;
         uint64_t cold = digest_of(row);
@@ -230,7 +234,7 @@ static inline void check_cold(history *h)
         w.prompt_rows_checked += indices[i] + 1 < h->r.num_input;
         if (cold == h->digest[indices[i] + 1]) {
             if (indices[i] + 1 < h->r.num_input) continue;
-            rad_token token = cold_token(h, &rule, h->r.fill_ids, indices[i] + 1, row);
+            rad_token token = cold_token(h, rule, h->r.fill_ids, indices[i] + 1, row);
             CHECK(token == h->r.fill_ids[indices[i] + 1]);
             if (h->r.sampling.logprobs)
                 check_logprobs(h, row, token, h->logprobs[indices[i] + 1 - h->r.num_input]);
@@ -242,6 +246,7 @@ static inline void check_cold(history *h)
                "%s, seed %llu: history %llu differs from its cold run at token %u of %u\n", w.what,
                (unsigned long long)w.seed, (unsigned long long)w.histories, indices[i], n);
     }
+    p1_rule_fini(&copy);
     CHECK(said == h->r.num_output || w.wrong);
     CHECK(h->num_logprobs == (h->r.sampling.logprobs ? h->r.num_output : 0));
     if (!pooled) return;
@@ -258,19 +263,41 @@ static inline void check_cold(history *h)
 static inline void foresee(history *h)
 {
     rad_token ids[CONTEXT];
-    hash_rule rule = h->rule;
+    p1_rule copy;
+    token_rule *rule = p1_rule_anew(&h->rule, &copy);
     uint32_t n = h->r.num_input, from = 0;
-    rule.count = 0;
     memcpy(ids, h->r.fill_ids, n * sizeof *ids);
     for (; h->num_foreseen < h->r.max_new_tokens; h->num_foreseen++, from = n++) {
         const float *logits = cold_logits(ids, from, n, &(uint32_t){n - from - 1}, 1, NULL);
-        ids[n] = cold_token(h, &rule, ids, n, logits);
+        ids[n] = cold_token(h, rule, ids, n, logits);
         h->foreseen[h->num_foreseen] = ids[n];
-        if (h->r.rule && hash_rule_ended(&rule.base)) {
+        if (h->r.rule && rule->ops->has_ended(rule)) {
             h->num_foreseen++;
             break;
         }
     }
+    p1_rule_fini(&copy);
+}
+
+/* What a client foretells: the answer, the answer with a token changed and one left out, or another
+ * one. */
+static inline void foretell(history *h)
+{
+    rad_token ids[MOST_NEW];
+    const uint32_t how = below(3), vocab = w.model->info.vocab_size;
+    foresee(h);
+    uint32_t n = h->num_foreseen;
+    memcpy(ids, h->foreseen, n * sizeof *ids);
+    if (how == 1 && n > 2) {
+        const uint32_t out = below(--n);
+        memmove(ids + out, ids + out + 1, (n - out) * sizeof *ids);
+        ids[below(n)] = (rad_token)below(vocab);
+    }
+    for (uint32_t i = 0; i < n && how == 2; i++)
+        ids[i] = (rad_token)below(vocab);
+    const rad_env env = rad_env_or_default(NULL);
+    CHECK_OK(prediction_create(&env, ids, n, &h->foretold, NULL));
+    h->r.prediction = h->foretold;
 }
 
 /* Some right, some wrong ones, in any order; nonsense behind the end. */
@@ -395,9 +422,9 @@ static inline void start_history(history *h)
     }
     memset(h, 0, sizeof *h);
     if (w.rules && below(2))
-        p.rule = hash_rule_init(&h->rule, test_random(&w.state), w.model->info.vocab_size,
-                                below(2) ? below(MOST_NEW) : UINT32_MAX, 5);
+        p.rule = p1_rule_draw(&h->rule, &w.state, &w.grammars, w.model->info.vocab_size, MOST_NEW);
     CHECK_OK(req_init(&h->r, NULL, &p, NULL));
+    if (w.drafts && below(3) == 0) foretell(h);
     rad_error err = {0};
     rad_status status = scheduler_add(w.s, &h->r, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
@@ -411,6 +438,9 @@ static inline void end_history(history *h)
     w.kept_len[slot] = n;
     end_turn(h);
     check_cold(h);
+    w.ruled += h->rule.of && h->r.num_output;
+    p1_rule_fini(&h->rule);
+    prediction_destroy(&h->r.env, h->foretold);
     req_fini(&h->r);
     memset(&h->r, 0, sizeof h->r);
 }
@@ -449,6 +479,8 @@ static inline void run_histories(uint32_t count)
         w.proposed += st.drafts.proposed[kind];
         w.accepted += st.drafts.accepted[kind];
     }
+    w.foretold += st.drafts.proposed[DRAFT_PREDICTION];
+    w.foretold_right += st.drafts.accepted[DRAFT_PREDICTION];
 }
 
 /* ---- models and pools ---- */
@@ -523,6 +555,7 @@ static inline void witness_end(void)
     rad_token_to_kv_pool_destroy(w.window);
     rad_state_pool_destroy(w.states);
     runner_destroy(w.model);
+    p1_grammars_fini(&w.grammars);
 }
 
 /* What every run wants of its scheduler; chunks, policy, --max-itl-ms and retractions are drawn. */
@@ -550,7 +583,7 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
                               .draft_sources = w.drafts ? below(1u << DRAFT_KINDS) : 0,
                               .draft_recent_tokens = 1,
-                              .draft_given = w.drafts ? guesses : (draft_guesser){0},
+                              .draft_given = w.drafts && below(4) ? guesses : (draft_guesser){0},
                               .max_sessions = w.sessions ? SESSIONS : 0,
                               .streaming_sessions = w.sessions && below(2),
                               .on_output = on_output,

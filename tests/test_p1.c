@@ -104,6 +104,7 @@ static struct {
     uint32_t runs;
     uint64_t cached, evicted, retracted, aborted, grouped, proposed, accepted, turns;
     uint64_t guessed, guessed_right; /* by draft models */
+    uint64_t foretold, foretold_right, ruled;
 } few;
 
 enum { MANY_HISTORIES = 300 };
@@ -204,6 +205,9 @@ static void run_model_on(const char *kernels, const gguf_file *file, const char 
     few.proposed += w.proposed;
     few.accepted += w.accepted;
     few.turns += w.turns;
+    few.foretold += w.foretold;
+    few.foretold_right += w.foretold_right;
+    few.ruled += w.ruled;
     print_message(
         "  %s: %llu rows of logits, %llu steps with groups, %llu tampered with, %llu rows "
         "differ\n",
@@ -281,8 +285,9 @@ TEST(recurrent_layers_give_the_same_bits_warm_and_cold)
     check_few();
 }
 
-/* Drafts right and wrong, and rules, in half of the histories: the logits of each token, and the
- * token by its rule, are those of the text computed at once. All kinds of layers, pages of 1 and
+/* Drafts right and wrong, and what clients foretell of it, and rules, grammars among them, in half
+ * of the histories: the logits of each token, and the token by its rule, are those of the text
+ * computed at once. All kinds of layers, pages of 1 and
  * 16, a pool that is too small, chunks and turns of sessions beside; weights of f32, bf16, q8_0. */
 TEST(drafts_give_the_bits_of_one_token_at_a_time)
 {
@@ -316,7 +321,11 @@ TEST(drafts_give_the_bits_of_one_token_at_a_time)
                   (unsigned long long)few.accepted, (unsigned long long)few.proposed,
                   (unsigned long long)few.guessed_right, (unsigned long long)few.guessed);
     CHECK(few.accepted > 0 && few.proposed > few.accepted && few.turns > 0);
+    print_message("  %llu of %llu foretold tokens right, %llu answers of a grammar\n",
+                  (unsigned long long)few.foretold_right, (unsigned long long)few.foretold,
+                  (unsigned long long)few.ruled);
     CHECK(few.guessed_right > 0 && few.guessed > few.guessed_right);
+    CHECK(few.foretold_right > 0 && few.foretold > few.foretold_right && few.ruled > 0);
     gguf_close(other);
     tiny_model_fini(&writer);
     other_file = NULL;
