@@ -64,6 +64,8 @@ typedef struct tiny_model {
     bool quantised;    /* matrices in quantised types that differ within a layer; */
     uint32_t one_type; /* or all of this one of ggml_type, where their rows have whole blocks */
     bool with_vocab;   /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    uint32_t nextn;    /* nextn_predict_layers: heads behind the layers */
+    bool nextn_knows;  /* the first head says what the model says: see tiny_nextn */
 } tiny_model;
 
 enum { TINY_F32 = 1 << 16 }; /* F32 as tiny_model.one_type */
@@ -144,7 +146,7 @@ static inline bool tiny_one_block(const tiny_model *m)
 static inline bool tiny_recurrent(const tiny_model *m, uint32_t layer)
 {
     if (tiny_one_block(m)) return layer % 3 == 0;
-    return m->taps && layer % m->attention != m->attention - 1;
+    return m->taps && layer < m->layers && layer % m->attention != m->attention - 1;
 }
 
 /* A number for each layer, in an array where the model has arrays. */
@@ -265,7 +267,8 @@ static inline void tiny_keys(tiny_writer *w)
     gguf_put_kv_str(&w->b, "general.architecture", m->arch);
     tiny_u32(w, "context_length", m->context);
     tiny_u32(w, "embedding_length", m->dim);
-    tiny_u32(w, "block_count", m->layers);
+    tiny_u32(w, "block_count", m->layers + m->nextn);
+    if (m->nextn) tiny_u32(w, "nextn_predict_layers", m->nextn);
     if (tiny_one_block(m)) {
         gguf_put_kv_arr(&w->b, tiny_key(w, "feed_forward_length"), GGUF_I32, m->layers);
         for (uint32_t l = 0; l < m->layers; l++)
@@ -492,7 +495,7 @@ static inline void tiny_attention(tiny_writer *w, uint32_t l)
     const tiny_model *m = w->m;
     const uint32_t width = tiny_head_dim(m, l), kv = tiny_kv_heads(m, l);
     const uint32_t v_width = tiny_slides(m, l) ? width : m->v_head_dim;
-    const bool own = l < m->layers - m->shared_kv;
+    const bool own = l < m->layers - m->shared_kv || l >= m->layers;
     uint32_t q = m->heads * width, k = kv * width, v = kv * v_width;
     if (m->kv_rank) {
         tiny_latent(w, l);
@@ -563,6 +566,71 @@ static inline void tiny_layer(tiny_writer *w, uint32_t l)
     if (m->output_scale) tiny_tensor(w, "blk.%u.layer_output_scale.weight", l, 1, 0, 0.8f);
 }
 
+/* One after another: the numbers that one tensor has, of f32. */
+static inline void tiny_plain(tiny_writer *w, const char *name, uint32_t cols, uint32_t rows,
+                              const float *numbers)
+{
+    gguf_put_tensor(&w->b, name, GGML_F32, rows ? 2 : 1, (uint64_t[]){cols, rows}, w->len);
+    tiny_bytes(w, numbers, (size_t)cols * (rows ? rows : 1) * sizeof *numbers);
+    while (w->len % 32)
+        tiny_bytes(w, "", 1);
+}
+
+/* Rows whose root mean square is 1. */
+static inline void tiny_unit_rows(tiny_writer *w, const char *name, uint32_t cols, uint32_t rows)
+{
+    float *x = malloc((size_t)cols * rows * sizeof *x);
+    for (uint32_t r = 0; r < rows; r++) {
+        double squares = 0;
+        for (uint32_t i = 0; i < cols; i++)
+            x[(size_t)r * cols + i] = tiny_number(w->state);
+        for (uint32_t i = 0; i < cols; i++)
+            squares += (double)x[(size_t)r * cols + i] * (double)x[(size_t)r * cols + i];
+        for (uint32_t i = 0; i < cols; i++)
+            x[(size_t)r * cols + i] /= (float)sqrt(squares / cols);
+    }
+    tiny_plain(w, name, cols, rows, x);
+    free(x);
+}
+
+/* The layer whose copy a head that knows is. */
+static inline bool tiny_is_copied(const tiny_model *m, uint32_t l)
+{
+    return m->nextn_knows && l == m->layers - 1;
+}
+
+/* The heads. One that knows is the model's last layer once more, which reads the next token's
+ * embedding and nothing else; embeddings have the size that its norm gives them, and what other
+ * layers add is next to nothing (tiny_layer). So it says of the next token what the model will say
+ * of it, but for what the text's first token has to do with it. */
+static inline void tiny_nextn(tiny_writer *w, const uint64_t *copied)
+{
+    const tiny_model *m = w->m;
+    for (uint32_t l = m->layers; l < m->layers + m->nextn; l++) {
+        const bool knows = m->nextn_knows && l == m->layers;
+        char name[64];
+        uint64_t again = *copied, *state = w->state;
+        if (knows) w->state = &again;
+        tiny_layer(w, l);
+        w->state = state;
+        tiny_f32_rows(w, "nextn.enorm.weight", l, m->dim, 0, 1, knows ? 0 : 0.25f);
+        tiny_f32_rows(w, "nextn.hnorm.weight", l, m->dim, 0, 1, knows ? 0 : 0.25f);
+        snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", l);
+        if (knows) {
+            float *proj = calloc(2 * (size_t)m->dim * m->dim, sizeof *proj);
+            for (size_t i = 0; i < m->dim; i++)
+                proj[i * 2 * m->dim + i] = 1;
+            tiny_plain(w, name, 2 * m->dim, m->dim, proj);
+            free(proj);
+        } else {
+            tiny_tensor(w, "blk.%u.nextn.eh_proj.weight", l, 2 * m->dim, m->dim, 0);
+            tiny_tensor(w, "blk.%u.nextn.shared_head_norm.weight", l, m->dim, 0, 1);
+        }
+        /* As some files have them: the model's own once more. */
+        if (!knows) tiny_tensor(w, "blk.%u.nextn.embed_tokens.weight", l, m->dim, m->vocab, 0);
+    }
+}
+
 static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_t *state)
 {
     *w = (tiny_writer){.m = m, .state = state, .gain = 1};
@@ -571,9 +639,18 @@ static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_
     else
         gguf_builder_init(&w->b, 3);
     tiny_keys(w);
-    tiny_tensor(w, "token_embd.weight", 0, m->dim, m->vocab, 0);
-    for (uint32_t l = 0; l < m->layers; l++)
+    if (m->nextn_knows)
+        tiny_unit_rows(w, "token_embd.weight", m->dim, m->vocab);
+    else
+        tiny_tensor(w, "token_embd.weight", 0, m->dim, m->vocab, 0);
+    uint64_t copied = 0;
+    for (uint32_t l = 0; l < m->layers; l++) {
+        if (tiny_is_copied(m, l)) copied = *state;
+        w->gain = m->nextn_knows && !tiny_is_copied(m, l) ? 1e-4f : 1;
         tiny_layer(w, l);
+    }
+    w->gain = 1;
+    tiny_nextn(w, &copied);
     tiny_tensor(w, tiny_is(m, "lfm2 lfm2moe") ? "token_embd_norm.weight" : "output_norm.weight", 0,
                 m->dim, 0, 1);
     if (!m->tied) tiny_tensor(w, "output.weight", 0, m->dim, m->vocab, 0);

@@ -75,6 +75,16 @@ typedef struct forward_pool {
     double *sum;    /* [runner_info.hidden_dim] the caller's */
 } forward_pool;
 
+/* What a head that guesses is told of a batch (model/nextn.h), whose entries are made of what the
+ * model says at a position and of the token behind it. */
+enum { NEXTN_NOWHERE = UINT32_MAX };
+typedef struct forward_nextn {
+    const rad_token *next_ids; /* [num_reqs] the token behind the last new one; -1: nobody knows */
+    const uint32_t *before;    /* [num_reqs] the place of what the model said at the position before
+                                * the first new one, whose entry is made now that its next token is
+                                * known; NEXTN_NOWHERE: it stays as it is */
+} forward_nextn;
+
 typedef struct forward_batch {
     uint32_t num_reqs;
     uint32_t num_tokens;                /* new tokens of all requests */
@@ -123,6 +133,8 @@ typedef struct forward_batch {
     uint32_t num_state_saves;
     uint32_t state_reserved;
     const forward_state_save *state_saves; /* ascending by req, then tokens */
+
+    const forward_nextn *nextn; /* NULL: nothing is to be guessed behind these tokens */
 
     attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;

@@ -68,6 +68,8 @@ void block_project(step *s, const gemm_weight *w, const float *in, size_t ld, vo
  * when it does not fit the batch's pool. */
 rad_status block_attention_check(const step *s, rad_error *err);
 rad_status block_attention(step *s, rad_error *err);
+/* Its first part alone: K and V of the rows, in b->k and b->v. */
+void block_attention_kv(step *s);
 /* The layer's attention, and the batch as the layer sees it. */
 radix_attention block_attention_of(const step *s);
 const forward_batch *block_batch_of(const step *s);
@@ -79,6 +81,7 @@ rad_status block_conv(step *s, rad_error *err);
 void block_mixer_project(step *s);
 
 rad_status block_latent(step *s, rad_error *err);
+void block_latent_kv(step *s); /* K alone */
 void block_latent_project(step *s);
 
 /* What layers add of the tokens, for the whole step, when x is the embedding; a row of it is
@@ -93,5 +96,14 @@ void block_relu2(const step *s, const gemm_weight *then, float *x, uint32_t n, u
                  void *scratch);
 void block_ffn(step *s);
 void block_moe(step *s);
+
+/* forward.c: pieces of a pass that a head's layer has, too. A token's embedding; the angles of row
+ * i, which is at `position`; a layer's mixer, and what stands behind it; the logits of what
+ * block_norm left. */
+void forward_embed(const step *s, rad_token token, float *x);
+void forward_rope(const step *s, uint32_t i, uint32_t position);
+rad_status forward_mixer(step *s, rad_error *err);
+void forward_rest_of_layer(step *s);
+void forward_logits(step *s);
 
 #endif

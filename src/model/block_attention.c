@@ -97,13 +97,18 @@ rad_status block_attention_check(const step *s, rad_error *err)
     return radix_attention_check(&attention, block_batch_of(s)->token_to_kv_pool, err);
 }
 
+void block_attention_kv(step *s)
+{
+    block_norm(s, s->w->attn_norm, s->w->qkv);
+    block_gemm_of_norm(s, s->b->wide);
+    block_for_rows(s, qkv_row);
+}
+
 rad_status block_attention(step *s, rad_error *err)
 {
     const forward_buffers *b = s->b;
     const radix_attention attention = block_attention_of(s);
-    block_norm(s, s->w->attn_norm, s->w->qkv);
-    block_gemm_of_norm(s, b->wide);
-    block_for_rows(s, qkv_row);
+    block_attention_kv(s);
     const bool own = !s->l->shares_kv;
     rad_status status = radix_attention_run(&attention, s->m->attn, block_batch_of(s), b->q,
                                             own ? b->k : NULL, own ? b->v : NULL, own, b->wide,

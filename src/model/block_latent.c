@@ -28,19 +28,33 @@ static float *heads_of_q(const step *s, size_t *ld)
     return s->w->latent_q ? s->b->unpacked : s->b->wide;
 }
 
-/* K's row, the rotated part of each head's q, and the rest of it rounded for k_b. */
+static const float *angles_of_row(const step *s, uint32_t i)
+{
+    const model_config *c = s->c;
+    return s->b->rope + ((size_t)i * c->num_ropes + s->l->rope) * 2 * c->rope_dim;
+}
+
+/* K's row. */
+static void k_row(const step *s, uint32_t i)
+{
+    const model_config *c = s->c;
+    const latent_config *x = &c->latent;
+    const uint32_t row = x->kv_rank + c->rope_dim, n = gemm_weight_n(s->w->qkv);
+    const float *from = s->b->wide + (size_t)(i + 1) * n - row;
+    float *k = s->b->k + (size_t)i * row;
+    s->m->ops->rms_norm(k, from, s->w->k_norm, x->kv_rank, c->rms_eps);
+    memcpy(k + x->kv_rank, from + x->kv_rank, c->rope_dim * sizeof *k);
+    s->m->ops->rope(c->arch->rope, k + x->kv_rank, angles_of_row(s, i), c->rope_dim);
+}
+
+/* The same, the rotated part of each head's q, and the rest of it rounded for k_b. */
 static void latent_row(const step *s, uint32_t i)
 {
     const model_config *c = s->c;
     const latent_config *x = &c->latent;
     const uint32_t key = x->plain + c->rope_dim, row = x->kv_rank + c->rope_dim;
-    const float *table = s->b->rope + ((size_t)i * c->num_ropes + s->l->rope) * 2 * c->rope_dim;
-    const uint32_t n = gemm_weight_n(s->w->qkv);
-    const float *from = s->b->wide + (size_t)(i + 1) * n - row;
-    float *k = s->b->k + (size_t)i * row;
-    s->m->ops->rms_norm(k, from, s->w->k_norm, x->kv_rank, c->rms_eps);
-    memcpy(k + x->kv_rank, from + x->kv_rank, c->rope_dim * sizeof *k);
-    s->m->ops->rope(c->arch->rope, k + x->kv_rank, table, c->rope_dim);
+    const float *table = angles_of_row(s, i);
+    k_row(s, i);
 
     size_t ld;
     const float *q = heads_of_q(s, &ld);
@@ -64,6 +78,13 @@ static void run_heads(const step *s, gemm_weight *const *w, const float *x, size
                                      .rows = s->rows,
                                      .first = h * s->rows};
     gemm_run_items(s->b->heads, s->l->num_heads, ldx, ldo, s->m->pool, s->b->head_scratch);
+}
+
+void block_latent_kv(step *s)
+{
+    block_norm(s, s->w->attn_norm, s->w->qkv);
+    block_gemm_of_norm(s, s->b->wide);
+    block_for_rows(s, k_row);
 }
 
 rad_status block_latent(step *s, rad_error *err)

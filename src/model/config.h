@@ -130,6 +130,7 @@ typedef struct model_arch {
     bool raw_weights;     /* the chosen weights are not divided by their sum */
     shared_expert shared; /* an expert that every token uses */
     bool select_bias;     /* tensors exp_probs_b may be there: scores plus these are chosen by */
+    bool nextn;           /* a head that guesses is as its papers have it: see nextn.h */
 } model_arch;
 
 /* How RoPE was stretched past the context it was trained on. Rotation i of a head turns by
@@ -164,6 +165,8 @@ typedef struct layer_config {
     bool shares_kv;        /* kv_layer and attn_layer are another's: there are no K/V of its own */
     bool v_is_k;           /* no attn_v: see model_arch.v_norm */
     bool scaled;           /* what it leaves is multiplied by a number */
+    bool guesses;          /* it is a head's, behind the layers: see nextn.h */
+    bool own_last_norm;    /* and has a norm of its own before the logits */
     uint32_t num_heads;    /* 0, and so are the next three: the layer is recurrent */
     uint32_t num_kv_heads; /* divides num_heads */
     uint32_t head_dim;
@@ -220,7 +223,9 @@ typedef struct model_config {
     uint32_t vocab_size; /* rows of token_embd.weight */
     uint32_t context_length;
     uint32_t num_layers;
-    uint32_t num_skipped; /* layers behind them: heads that predict further tokens */
+    uint32_t num_nextn;   /* of the layers behind them, which are heads that guess further tokens,
+                           * so many are in use: one, layers[num_layers], or none */
+    uint32_t num_skipped; /* and so many are left out */
     uint32_t dim;         /* embedding_length */
     uint32_t rope_dim;    /* of the first RoPE, and none has more: rope_config */
     uint32_t
@@ -255,6 +260,17 @@ typedef struct model_config {
  * that is missing, zero, absurd, or contradicts another. */
 rad_status model_config_read(const gguf_file *file, uint32_t context, model_config *out,
                              rad_error *err);
+
+/* Takes the first head that predicts a further token into use, out of those that are left out.
+ * RAD_NONE: the file has none. RAD_E_UNSUPPORTED in words: it has one that we cannot use; the
+ * config is as it was. */
+rad_status model_config_use_nextn(const gguf_file *file, model_config *config, rad_error *err);
+
+/* Those whose tensors are loaded: layers, and the head that is in use. */
+static inline uint32_t config_all_layers(const model_config *c)
+{
+    return c->num_layers + c->num_nextn;
+}
 
 /* What sets this model apart, in words for a person: "NEOX RoPE over 64 of 64, ...". Cut
  * where the room ends. */

@@ -287,7 +287,7 @@ static void widen_by_recurrent(const model_config *c, const layer_config *l, con
 config_widths config_widest(const model_config *c)
 {
     config_widths w = {0};
-    for (uint32_t i = 0; i < c->num_layers; i++) {
+    for (uint32_t i = 0; i < config_all_layers(c); i++) {
         const layer_config *l = &c->layers[i];
         w.q = RAD_MAX(w.q, layer_q_dim(l));
         w.k = RAD_MAX(w.k, layer_k_dim(l));

@@ -17,6 +17,7 @@
  * are done. */
 #include "model/forward.h"
 #include "model/block.h"
+#include "model/nextn.h"
 #include "model/rope.h"
 
 /* ---- memory ---- */
@@ -39,10 +40,11 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
     size_t most = gemm_scratch_bytes(w->output, max_logits);
     if (w->layer_embd_proj)
         most = RAD_MAX(most, gemm_scratch_bytes(w->layer_embd_proj, max_tokens));
-    for (uint32_t i = 0; i < w->config.num_layers; i++) {
+    for (uint32_t i = 0; i < config_all_layers(&w->config); i++) {
         const layer_weights *l = &w->layers[i];
         const gemm_weight *all[] = {l->qkv,      l->attn_output, l->gate_up,   l->shared_gate_up,
-                                    l->latent_q, l->ssm_gates,   l->embd_gate, l->embd_proj};
+                                    l->latent_q, l->ssm_gates,   l->embd_gate, l->embd_proj,
+                                    l->nextn_proj};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));
     }
@@ -52,7 +54,7 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
 static uint32_t most_heads(const model_config *c)
 {
     uint32_t most = 0;
-    for (uint32_t i = 0; i < c->num_layers; i++)
+    for (uint32_t i = 0; i < config_all_layers(c); i++)
         if (c->layers[i].mixer == MIXER_LATENT) most = RAD_MAX(most, c->layers[i].num_heads);
     return most;
 }
@@ -61,7 +63,7 @@ static uint32_t most_heads(const model_config *c)
 static size_t head_scratch_bytes(const model_weights *w)
 {
     size_t most = 0;
-    for (uint32_t i = 0; i < w->config.num_layers; i++) {
+    for (uint32_t i = 0; i < config_all_layers(&w->config); i++) {
         const layer_weights *l = &w->layers[i];
         const uint32_t heads = w->config.layers[i].num_heads;
         if (!l->latent_k) continue;
@@ -74,7 +76,7 @@ static size_t head_scratch_bytes(const model_weights *w)
 static size_t ffn_scratch_bytes(const model_weights *w, uint32_t max_tokens)
 {
     size_t most = 0;
-    for (uint32_t i = 0; i < w->config.num_layers; i++) {
+    for (uint32_t i = 0; i < config_all_layers(&w->config); i++) {
         const layer_weights *l = &w->layers[i];
         const gemm_weight *down = l->ffn_down ? l->ffn_down : l->shared_down;
         if (down) most = RAD_MAX(most, gemm_scratch_bytes(down, max_tokens));
@@ -93,15 +95,16 @@ static moe_places take_moe(const model_weights *w, uint32_t max_tokens, size_t *
     const size_t f = sizeof(float), row = w->config.dim * f;
     const layer_weights *l = w->layers;
     moe_places at = {0};
-    for (uint32_t i = 0; i < w->config.num_layers && !l->router; i++)
+    const layer_weights *end = w->layers + config_all_layers(&w->config);
+    while (l < end && !l->router)
         l++;
-    if (!x->count || l == w->layers + w->config.num_layers) return at;
+    if (!x->count || l == end) return at;
     at.scores = take(used, max_tokens, 2 * x->count * f);
     at.choices = take(used, max_tokens, x->used * sizeof(block_choice));
     at.rows = take(used, x->count, sizeof(uint32_t));
     at.chosen = take(used, x->count, sizeof(uint32_t));
     at.items = take(used, x->count, sizeof(gemm_item));
-    for (const layer_weights *any = l; any < w->layers + w->config.num_layers && !at.x; any++)
+    for (const layer_weights *any = l; any < end && !at.x; any++)
         if (any->router && gemm_weight_reads_x(any->expert_gate_up[0]))
             at.x = take(used, max_tokens, x->used * row);
     at.wide = take(used, max_tokens, (size_t)x->used * 2 * x->dim * f);
@@ -130,6 +133,41 @@ static forward_moe moe_at(char *base, const moe_places *at)
                          .then_scratch = base + at->then};
 }
 
+/* The same of a head that guesses. */
+typedef struct nextn_places {
+    size_t x, norm, hidden, places, entries, slots;
+    uint32_t rows;
+} nextn_places;
+
+enum { NEXTN_ROWS = 256 };
+
+static nextn_places take_nextn(const model_config *c, uint32_t max_tokens, uint32_t max_logits,
+                               size_t *used)
+{
+    nextn_places at = {.rows = RAD_MIN(max_tokens, (uint32_t)NEXTN_ROWS)};
+    const size_t row = c->dim * sizeof(float);
+    if (!c->num_nextn) return (nextn_places){0};
+    at.x = take(used, at.rows, row);
+    at.norm = take(used, at.rows, row);
+    at.hidden = take(used, max_logits, row);
+    at.places = take(used, RUNNER_PLACES, row);
+    at.entries = take(used, at.rows, sizeof(nextn_entry));
+    at.slots = take(used, at.rows, sizeof(rad_slot));
+    return at;
+}
+
+static forward_nextn_buffers nextn_at(char *base, const nextn_places *at)
+{
+    if (!at->rows) return (forward_nextn_buffers){0};
+    return (forward_nextn_buffers){.rows = at->rows,
+                                   .x = (float *)(base + at->x),
+                                   .norm = (float *)(base + at->norm),
+                                   .hidden = (float *)(base + at->hidden),
+                                   .places = (float *)(base + at->places),
+                                   .entries = (nextn_entry *)(base + at->entries),
+                                   .slots = (rad_slot *)(base + at->slots)};
+}
+
 rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint32_t max_tokens,
                                 uint32_t max_logits, forward_buffers *out, rad_error *err)
 {
@@ -138,6 +176,7 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     const config_widths most = config_widest(c);
     const uint32_t embd = c->num_layers * c->layer_embd;
     b.wide_dim = RAD_MAX(RAD_MAX(most.qkv, most.attn), RAD_MAX(2 * most.ffn, embd));
+    if (c->num_nextn) b.wide_dim = RAD_MAX(b.wide_dim, 2 * c->dim);
 
     const size_t f = sizeof(float);
     size_t used = 0;
@@ -158,6 +197,7 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     size_t freqs = take(&used, c->num_ropes * (c->rope_dim / 2), sizeof(double));
 
     const moe_places moe = take_moe(w, max_tokens, &used);
+    const nextn_places nextn = take_nextn(c, max_tokens, max_logits, &used);
 
     /* Not rad_alloc: everything is written before it is read, and pages that no batch
      * is large enough for are never touched. */
@@ -187,6 +227,7 @@ rad_status forward_buffers_init(const rad_env *env, const model_weights *w, uint
     b.heads = (gemm_item *)(base + heads);
     b.freqs = (double *)(base + freqs);
     b.moe = moe_at(base, &moe);
+    b.nextn = nextn_at(base, &nextn);
     for (uint32_t r = 0; r < c->num_ropes; r++)
         rope_freqs(b.freqs + r * (c->rope_dim / 2), c->ropes[r].base, c->ropes[r].dim,
                    &c->ropes[r].scaling, c->ropes[r].scaling.divisors ? w->rope_divisors : NULL);
@@ -202,18 +243,28 @@ void forward_buffers_fini(const rad_env *env, forward_buffers *b)
 
 /* ---- the pass ---- */
 
-static void embed_row(const step *s, uint32_t i)
+void forward_embed(const step *s, rad_token token, float *x)
 {
     const model_config *c = s->c;
-    float *x = s->b->x + (size_t)i * c->dim;
-    model_weights_embed(s->m->weights, s->batch->input_ids[i], x);
+    model_weights_embed(s->m->weights, token, x);
     float scale = c->embedding_scale;
     for (uint32_t d = 0; d < c->dim && scale != 1; d++)
         x[d] *= scale;
+}
+
+void forward_rope(const step *s, uint32_t i, uint32_t position)
+{
+    const model_config *c = s->c;
     for (uint32_t r = 0; r < c->num_ropes; r++)
         rope_fill(c->arch->rope, s->b->rope + ((size_t)i * c->num_ropes + r) * 2 * c->rope_dim,
-                  s->batch->positions[i], s->b->freqs + r * (c->rope_dim / 2), c->ropes[r].dim,
+                  position, s->b->freqs + r * (c->rope_dim / 2), c->ropes[r].dim,
                   c->ropes[r].scaling.magnitude);
+}
+
+static void embed_row(const step *s, uint32_t i)
+{
+    forward_embed(s, s->batch->input_ids[i], s->b->x + (size_t)i * s->c->dim);
+    forward_rope(s, i, s->batch->positions[i]);
 }
 
 static void scale_row(const step *s, uint32_t i)
@@ -291,7 +342,7 @@ static void sum_hidden(step *s)
     s->rows = kept;
 }
 
-static rad_status run_mixer(step *s, rad_error *err)
+rad_status forward_mixer(step *s, rad_error *err)
 {
     switch (s->l->mixer) {
     case MIXER_LATENT: return block_latent(s, err);
@@ -304,6 +355,53 @@ static rad_status run_mixer(step *s, rad_error *err)
     return block_attention(s, err);
 }
 
+void forward_rest_of_layer(step *s)
+{
+    if (s->l->mixer != MIXER_NONE)
+        (s->l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(s);
+    if (!s->l->no_ffn) (s->l->experts ? block_moe : block_ffn)(s);
+    if (s->c->layer_embd) block_embd(s);
+    if (s->w->output_scale) block_for_rows(s, scale_row);
+}
+
+void forward_logits(step *s)
+{
+    block_gemm_of_norm(s, s->b->logits);
+    if (s->c->final_logit_cap > 0 || s->c->logit_scale != 1) block_for_rows(s, finish_row);
+}
+
+/* Each layer fits the batch's pools. */
+static rad_status check_layers(step *s, rad_error *err)
+{
+    for (uint32_t i = 0; i < config_all_layers(s->c); i++) {
+        s->l = &s->c->layers[i];
+        s->w = &s->m->weights->layers[i];
+        rad_status status = s->l->num_kv_heads ? block_attention_check(s, err) : RAD_OK;
+        if (status != RAD_OK) return status;
+    }
+    return RAD_OK;
+}
+
+/* All but a head needs what the last layer makes of each token; the head does, if it is told of
+ * them. */
+static rad_status run_layers(step *s, rad_error *err)
+{
+    const model_config *c = s->c;
+    for (uint32_t i = 0; i < c->num_layers; i++) {
+        s->l = &c->layers[i];
+        s->w = &s->m->weights->layers[i];
+        rad_status status = forward_mixer(s, err);
+        if (status != RAD_OK) return status;
+        if (i + 1 == c->num_layers && !(c->num_nextn && s->batch->nextn)) keep_rows(s);
+        if (s->rows) forward_rest_of_layer(s);
+    }
+    if (!c->num_nextn) return RAD_OK;
+    rad_status status = nextn_write(s, err);
+    s->said_dim = 0;
+    if (status == RAD_OK && s->batch->nextn) keep_rows(s);
+    return status;
+}
+
 rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad_error *err)
 {
     const model_weights *w = pass->weights;
@@ -311,33 +409,18 @@ rad_status forward_run(const forward_pass *pass, const forward_batch *batch, rad
     step s = {.m = pass, .c = c, .b = pass->buffers, .batch = batch, .rows = batch->num_tokens};
     if (!s.rows) return RAD_OK;
     if (batch->window_kv_pool) s.window = forward_batch_of_window(batch);
-    for (uint32_t i = 0; i < c->num_layers; i++) {
-        s.l = &c->layers[i];
-        s.w = &w->layers[i];
-        rad_status status = s.l->num_kv_heads ? block_attention_check(&s, err) : RAD_OK;
-        if (status != RAD_OK) return status;
-    }
+    rad_status status = check_layers(&s, err);
+    if (status != RAD_OK) return status;
 
     block_for_rows(&s, embed_row);
     if (c->layer_embd) block_embd_begin(&s);
-    for (uint32_t i = 0; i < c->num_layers; i++) {
-        s.l = &c->layers[i];
-        s.w = &w->layers[i];
-        rad_status status = run_mixer(&s, err);
-        if (status != RAD_OK) return status;
-        if (i + 1 == c->num_layers) keep_rows(&s);
-        if (!s.rows) break;
-        if (s.l->mixer != MIXER_NONE)
-            (s.l->mixer == MIXER_LATENT ? block_latent_project : block_mixer_project)(&s);
-        if (!s.l->no_ffn) (s.l->experts ? block_moe : block_ffn)(&s);
-        if (c->layer_embd) block_embd(&s);
-        if (s.w->output_scale) block_for_rows(&s, scale_row);
-    }
+    status = run_layers(&s, err);
+    if (status != RAD_OK) return status;
     pass->buffers->moe.experts_read = s.experts_read;
     if (batch->num_pools) sum_hidden(&s);
     if (!s.rows) return RAD_OK;
     block_norm(&s, w->output_norm, w->output);
-    block_gemm_of_norm(&s, s.b->logits);
-    if (c->final_logit_cap > 0 || c->logit_scale != 1) block_for_rows(&s, finish_row);
+    if (c->num_nextn) nextn_keep_rows(&s);
+    forward_logits(&s);
     return RAD_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "attn/attn_backend.h"
 #include "model/ops.h"
+#include "model/runner.h"
 #include "model/scan.h"
 #include "model/weights.h"
 
@@ -37,6 +38,25 @@ typedef struct forward_moe {
     uint64_t experts_read; /* in a forward pass: experts that some row chose, over all layers */
 } forward_moe;
 
+/* One of nextn.h's entries that is to be made. */
+typedef struct nextn_entry {
+    const float *hidden;
+    rad_token token;
+    uint32_t position;
+    rad_slot slot;
+} nextn_entry;
+
+/* Of a head that guesses; rows is 0 without one. */
+typedef struct forward_nextn_buffers {
+    uint32_t rows;        /* entries that are made at one time */
+    float *x;             /* [rows][dim] what stands in the place of x and norm meanwhile */
+    float *norm;          /* [rows][dim] */
+    float *hidden;        /* [max_logits][dim] of the last forward pass's rows of logits */
+    float *places;        /* [RUNNER_PLACES][dim] */
+    nextn_entry *entries; /* [rows] */
+    rad_slot *slots;      /* [rows] */
+} forward_nextn_buffers;
+
 typedef struct forward_buffers {
     uint32_t max_tokens;
     uint32_t max_logits; /* <= max_tokens */
@@ -59,6 +79,7 @@ typedef struct forward_buffers {
     gemm_item *heads;   /* [num_heads], of latent attention */
     double *freqs;      /* [num_ropes][rope_dim / 2] */
     forward_moe moe;
+    forward_nextn_buffers nextn;
     void *memory; /* all of the above */
     size_t bytes;
 } forward_buffers;

@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "model/batch_check.h"
 #include "model/forward.h"
+#include "model/nextn.h"
 
 #include <stdio.h>
 
@@ -80,6 +81,31 @@ static rad_status model_create_state_pool(runner *self, const rad_env *env, uint
     return runner_make_state_pool(&self->info, NULL, env, num_states, out, err);
 }
 
+static void model_keep_hidden(runner *self, uint32_t row, uint32_t place)
+{
+    const model_runner *r = (model_runner *)self;
+    if (row < r->buffers.max_logits && place < RUNNER_PLACES) nextn_keep(&r->pass, row, place);
+}
+
+static rad_status model_guess(runner *self, const forward_batch *batch, const uint32_t *from,
+                              const uint32_t *to, const float **logits, rad_error *err)
+{
+    model_runner *r = (model_runner *)self;
+    const uint32_t most = RAD_MIN(r->buffers.nextn.rows, r->buffers.max_logits);
+    runner_info head = self->info;
+    head.state_bytes = 0; /* it is a layer with attention */
+    rad_status status = batch_check(&head, batch, most, most, err);
+    if (status != RAD_OK) return status;
+    for (uint32_t i = 0; i < batch->num_reqs; i++)
+        if (batch->extend_seq_lens[i] != 1 || from[i] >= RUNNER_PLACES || to[i] >= RUNNER_PLACES)
+            return rad_fail(err, RAD_E_INVAL,
+                            "batch: a guess behind %u tokens, from place %u to %u of %d",
+                            batch->extend_seq_lens[i], from[i], to[i], RUNNER_PLACES);
+    status = nextn_guess(&r->pass, batch, from, to, err);
+    if (status == RAD_OK && logits) *logits = r->buffers.logits;
+    return status;
+}
+
 static size_t sample_bytes(const model_runner *r)
 {
     return rad_mul(sampler_scratch_bytes(r->weights.config.vocab_size),
@@ -101,7 +127,9 @@ static const runner_ops model_ops_table = {.forward = model_forward,
                                            .create_pool = model_create_pool,
                                            .create_state_pool = model_create_state_pool,
                                            .destroy = model_destroy,
-                                           .sample = model_sample};
+                                           .sample = model_sample,
+                                           .keep_hidden = model_keep_hidden,
+                                           .guess = model_guess};
 
 runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
 {
@@ -111,7 +139,8 @@ runner_info model_runner_info(const model_config *c, rad_dtype kv_dtype)
                         .hidden_dim = c->dim,
                         .pooling = c->pooling,
                         .context_length = c->context_length,
-                        .num_layers = c->num_attention,
+                        .num_layers = c->num_attention + c->num_nextn,
+                        .nextn_layers = c->num_nextn,
                         .num_kv_heads = attention->num_kv_heads,
                         .head_dim = attention->head_dim,
                         .v_head_dim = attention->v_head_dim,
@@ -139,6 +168,18 @@ static rad_status make_buffers(const rad_env *env, const model_weights *weights,
                                 err);
 }
 
+/* A head that cannot be used is said once, and done without. */
+static rad_status read_config(const rad_env *env, const gguf_file *file,
+                              const model_runner_params *p, model_config *config, rad_error *err)
+{
+    rad_error why;
+    rad_status status = model_config_read(file, p->context_length, config, err);
+    if (status != RAD_OK || !p->nextn) return status;
+    if (model_config_use_nextn(file, config, &why) == RAD_E_UNSUPPORTED && env)
+        rad_log(env, RAD_LOG_WARN, "%s", why.text);
+    return RAD_OK;
+}
+
 rad_status model_runner_measure(const rad_env *env, const gguf_file *file,
                                 const model_runner_params *p, model_sizes *out, rad_error *err)
 {
@@ -148,7 +189,7 @@ rad_status model_runner_measure(const rad_env *env, const gguf_file *file,
     model_weights weights;
     forward_buffers buffers;
     *out = (model_sizes){0};
-    rad_status status = model_config_read(file, p->context_length, &config, err);
+    rad_status status = read_config(NULL, file, p, &config, err);
     if (status == RAD_OK)
         status = model_weights_load(&full, file, &config, p->dtype, &loader, &weights, err);
     if (status != RAD_OK) return status;
@@ -167,7 +208,7 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
                        rad_error *err)
 {
     model_config config;
-    rad_status status = model_config_read(file, p->context_length, &config, err);
+    rad_status status = read_config(&r->env, file, p, &config, err);
     r->others_threads = p->threads_of != NULL;
     if (p->threads_of)
         r->pool = ((const model_runner *)p->threads_of)->pool;

@@ -18,6 +18,8 @@ typedef struct model_runner_params {
     rad_dtype kv_dtype;        /* of KV, when set_kv_dtype */
     weights_policy weights;
     bool set_kv_dtype;        /* else KV is stored as `dtype` */
+    bool nextn;               /* a head of the file's that guesses is loaded, if there is one that
+                               * we can use (see nextn.h) */
     const attn_backend *attn; /* NULL = attn_cpu(NULL) */
     const gemm_isa *gemm;     /* of its products; NULL = gemm_isa_find(NULL) */
     uint32_t

@@ -40,12 +40,18 @@ typedef struct runner_info {
 
     size_t state_bytes; /* of one state, all recurrent layers; 0: there are none */
 
+    uint32_t nextn_layers; /* of num_layers the last: a head that guesses (model/nextn.h); or 0 */
+    uint32_t nextn_reserved;
+
     uint32_t hidden_dim;    /* numbers of a hidden state (forward_pool); 0: it gives none */
     hidden_pooling pooling; /* that it was trained with; NONE: it does not say */
 
     char weights[128]; /* what matrices are held as: "bf16", "bf16+q8_0"; "" for none */
     char gemm[16];     /* the instructions of its products: "amx", "avx512bf16"; "" for none */
 } runner_info;
+
+/* Of hidden states that a runner keeps for guesses. */
+enum { RUNNER_PLACES = 64 };
 
 /* Which layers' K and V a pool holds. */
 typedef enum runner_layers {
@@ -110,6 +116,17 @@ typedef struct runner_ops {
      * from the logits itself. On an error nothing was chosen. */
     rad_status (*sample)(runner *self, const runner_sample *rows, uint32_t num_rows,
                          rad_token *tokens, rad_error *err);
+
+    /* Both where info.nextn_layers is not 0. A row of logits of the last forward: what the model
+     * says there is kept in a place, one of RUNNER_PLACES. */
+    void (*keep_hidden)(runner *self, uint32_t row, uint32_t place);
+
+    /* The head's logits behind the one token of each request of `batch`, in the place of forward's,
+     * for `sample`, too. The token is the one behind the request's position; what the model says
+     * at that position is in place from[i], and what the head says goes to place to[i], for a guess
+     * at the next position. The entry's K and V go to out_cache_loc. Errors as forward's. */
+    rad_status (*guess)(runner *self, const forward_batch *batch, const uint32_t *from,
+                        const uint32_t *to, const float **logits, rad_error *err);
 } runner_ops;
 
 /* First member of every implementation. */

@@ -36,6 +36,9 @@
 /* In the order in which a forward pass reads them: each matrix knows the one behind it. Rows of one
  * field stand together. */
 const tensor_def tensor_defs[] = {
+    VECTOR(WHEN_NEXTN, "nextn.enorm.weight", SIZE_DIM, nextn_token_norm),
+    VECTOR(WHEN_NEXTN, "nextn.hnorm.weight", SIZE_DIM, nextn_hidden_norm),
+    MATRIX(WHEN_NEXTN, "nextn.eh_proj", SIZE_DIM, SIZE_2_DIM, nextn_proj),
     VECTOR(WHEN_PRE_NORMS, "attn_norm.weight", SIZE_DIM, attn_norm),
     MATRIX(WHEN_SPLIT_QKV, "attn_q", SIZE_Q, SIZE_DIM, qkv),
     MATRIX(WHEN_SPLIT_QKV, "attn_k", SIZE_K, SIZE_DIM, qkv),
@@ -118,6 +121,7 @@ const tensor_def tensor_defs[] = {
     MATRIX(WHEN_LAYER_EMBD, "proj", SIZE_DIM, SIZE_LAYER_EMBD, embd_proj),
     VECTOR(WHEN_LAYER_EMBD, "post_norm.weight", SIZE_DIM, embd_norm),
     VECTOR(WHEN_OUTPUT_SCALE, "layer_output_scale.weight", SIZE_ONE, output_scale),
+    VECTOR(WHEN_NEXTN_NORM, "nextn.shared_head_norm.weight", SIZE_DIM, nextn_last_norm),
 };
 const uint32_t num_tensor_defs = RAD_COUNT(tensor_defs);
 
@@ -161,6 +165,7 @@ tensor_when tensors_of_layer(const model_config *c, const layer_config *l)
     tensor_when set = tensors_of_mixer(c, l);
     if (c->layer_embd) set |= WHEN_LAYER_EMBD;
     if (l->scaled) set |= WHEN_OUTPUT_SCALE;
+    if (l->guesses) set |= WHEN_NEXTN | (l->own_last_norm ? WHEN_NEXTN_NORM : 0);
     if (!a->no_pre_norms && l->mixer != MIXER_NONE) set |= WHEN_PRE_NORMS;
     if (a->post_norms) set |= WHEN_POST_NORMS;
     if (l->no_ffn) return set;
@@ -221,6 +226,7 @@ uint32_t tensor_size_of(const model_config *c, const layer_config *l, tensor_siz
     case SIZE_ONE: return 1;
     case SIZE_2_EXPERT: return 2 * c->experts.dim;
     case SIZE_LAYER_EMBD: return c->layer_embd;
+    case SIZE_2_DIM: return 2 * c->dim;
     }
     return 0;
 }
@@ -236,7 +242,7 @@ uint32_t tensor_field_end(uint32_t first)
 uint32_t tensors_widest(const model_config *c)
 {
     uint32_t widest = RAD_MAX(c->dim, c->num_layers * c->layer_embd);
-    for (uint32_t i = 0; i < c->num_layers; i++) {
+    for (uint32_t i = 0; i < config_all_layers(c); i++) {
         const layer_config *l = &c->layers[i];
         const tensor_when set = tensors_of_layer(c, l);
         for (uint32_t r = 0; r < num_tensor_defs; r++)
@@ -274,13 +280,14 @@ bool tensor_known(const model_config *c, gguf_str name, bool *skipped)
     memcpy(text, name.data, len);
     text[len] = 0;
     if (sscanf(text, "blk.%9u.%n", &layer, &dots) != 1 || !dots) return false;
-    *skipped = layer >= c->num_layers && layer < c->num_layers + c->num_skipped;
+    const uint32_t all = config_all_layers(c);
+    *skipped = layer >= all && layer < all + c->num_skipped;
     if (*skipped) return true;
-    if (layer >= c->num_layers || len < name.len) return false;
+    if (layer >= all || len < name.len) return false;
     const tensor_when set = tensors_of_layer(c, &c->layers[layer]);
     for (uint32_t r = 0; r < num_tensor_defs; r++) /* the whole name: "blk.03." is another */
         if ((set & tensor_defs[r].when) &&
             !strcmp(text, tensor_name_of(layer, &tensor_defs[r]).text))
             return true;
-    return false;
+    return *skipped = c->layers[layer].guesses;
 }

@@ -57,6 +57,8 @@ typedef uint64_t tensor_when;
 #define WHEN_EXPERT_UPS    WHEN_BIT(37)
 #define WHEN_EXPERT_PAIRS  WHEN_BIT(39) /* instead of both: gates and ups in one tensor */
 #define WHEN_EXPERT_SCALES WHEN_BIT(38)
+#define WHEN_NEXTN         WHEN_BIT(40)
+#define WHEN_NEXTN_NORM    WHEN_BIT(41)
 
 typedef enum tensor_form {
     TENSOR_VECTOR,     /* floats; `cols` of them */
@@ -102,6 +104,7 @@ typedef enum tensor_size {
     SIZE_ONE,
     SIZE_2_EXPERT,
     SIZE_LAYER_EMBD,
+    SIZE_2_DIM,
 } tensor_size;
 
 typedef struct tensor_def {
@@ -145,7 +148,8 @@ typedef struct tensor_name {
 tensor_name tensor_name_of(uint32_t layer, const tensor_def *row);
 
 /* Whether the tensor is part of the model; one that is not would change the numbers, so such a
- * model is refused. *skipped: it is, but of a layer that is left out. */
+ * model is refused. *skipped: it is, but of a layer that is left out, or of a head that guesses,
+ * which does without it. */
 bool tensor_known(const model_config *c, gguf_str name, bool *skipped);
 
 #endif

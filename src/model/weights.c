@@ -385,7 +385,7 @@ static void link_weights(model_weights *w)
     gemm_weight *last = w->output;
     if (w->layer_embd_proj) gemm_weight_set_next(last, w->layer_embd_proj);
     if (w->layer_embd_proj) last = w->layer_embd_proj;
-    for (uint32_t i = 0; i < w->config.num_layers; i++)
+    for (uint32_t i = 0; i < config_all_layers(&w->config); i++)
         for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first)) {
             if (tensor_defs[first].form != TENSOR_MATRIX &&
                 tensor_defs[first].form != TENSOR_F32_MATRIX)
@@ -403,7 +403,7 @@ static rad_status load_tensors(load *l)
     model_weights *w = l->w;
     const model_config *c = &w->config;
     rad_status status = load_embedding(l);
-    for (uint32_t i = 0; i < c->num_layers && status == RAD_OK; i++)
+    for (uint32_t i = 0; i < config_all_layers(c) && status == RAD_OK; i++)
         status = load_layer(l, i);
     if (status == RAD_OK) status = load_vector(l, tensor_last_norm(c), c->dim, &w->output_norm);
     return status == RAD_OK ? load_rope_divisors(l) : status;
@@ -458,7 +458,7 @@ static rad_status load_all(load *l)
     l->panels_bytes = rad_mul(rad_mul(threads, l->panel_floats), sizeof *l->panels);
     if (l->loader->sizes_only) l->panels_bytes = 0;
     l->panels = l->panels_bytes ? rad_alloc(l->env, l->panels_bytes) : NULL;
-    w->layers = rad_alloc(l->env, c->num_layers * sizeof *w->layers);
+    w->layers = rad_alloc(l->env, config_all_layers(c) * sizeof *w->layers);
     if ((!l->panels && !l->loader->sizes_only) || !w->layers)
         return rad_fail(l->err, RAD_E_NOMEM, "model: no memory to convert weights (%zu bytes)",
                         l->panels_bytes);
@@ -518,10 +518,10 @@ static void free_field(const rad_env *env, model_weights *w, uint32_t layer, uin
 void model_weights_fini(const rad_env *env, model_weights *w)
 {
     const model_config *c = &w->config;
-    for (uint32_t i = 0; w->layers && i < c->num_layers; i++)
+    for (uint32_t i = 0; w->layers && i < config_all_layers(c); i++)
         for (uint32_t first = 0; first < num_tensor_defs; first = tensor_field_end(first))
             free_field(env, w, i, first);
-    rad_free(env, w->layers, c->num_layers * sizeof *w->layers);
+    rad_free(env, w->layers, config_all_layers(c) * sizeof *w->layers);
     rad_free(env, w->output_norm, c->dim * sizeof(float));
     rad_free(env, w->rope_divisors, c->ropes[0].dim / 2 * sizeof(float));
     rad_free(env, w->layer_embd_norm, c->layer_embd * sizeof(float));

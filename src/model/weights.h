@@ -71,6 +71,11 @@ typedef struct layer_weights {
     gemm_weight *embd_proj; /* [dim][layer_embd] */
     float *embd_norm;       /* [dim] */
     float *output_scale;    /* [1] */
+
+    float *nextn_token_norm;  /* [dim] of a head that guesses, see nextn.h, */
+    float *nextn_hidden_norm; /* [dim] */
+    gemm_weight *nextn_proj;  /* [dim][2 * dim] of the token's part, then the hidden state's */
+    float *nextn_last_norm;   /* [dim] NULL: the model's */
 } layer_weights;
 
 /* Rows of numbers that stay as the file has them, or become the runner's dtype. */
@@ -84,7 +89,7 @@ typedef struct weights_table {
 typedef struct model_weights {
     model_config config;
     rad_dtype dtype;
-    layer_weights *layers; /* [num_layers] */
+    layer_weights *layers; /* [config_all_layers] */
     float *output_norm;    /* [dim] */
     float *rope_divisors;  /* [rope_dim / 2], NULL unless ropes[0].scaling.divisors */
     gemm_weight *output;   /* [vocab_size][dim] */

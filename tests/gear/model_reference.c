@@ -22,6 +22,8 @@ typedef struct judge {
     double *sums;                  /* of one of its heads */
     float *row;                    /* of a weight */
     double *clear;                 /* see model_reference_routed */
+    void *memory;                  /* all of these */
+    size_t bytes;
 } judge;
 
 /* Where the tensor is; the layer's number goes into the name. */
@@ -960,17 +962,23 @@ static rad_status mixer_block(const judge *j, uint32_t l)
     return attention_block(j, l);
 }
 
+static rad_status layer(const judge *j, uint32_t l)
+{
+    const layer_config *lc = &j->c.layers[l];
+    rad_status s = mixer_block(j, l);
+    if (s != RAD_OK || lc->no_ffn) return s;
+    return !lc->experts                 ? feed_forward_block(j, l)
+           : j->c.arch->experts_beside ? both_block(j, l)
+                                       : experts_block(j, l);
+}
+
 static rad_status forward(const judge *j, const rad_token *tokens, double *logits)
 {
     const model_config *c = &j->c;
     rad_status s = embed(j, tokens);
     if (s == RAD_OK) s = embed_layers(j, tokens);
     for (uint32_t l = 0; l < c->num_layers && s == RAD_OK; l++) {
-        s = mixer_block(j, l);
-        if (s == RAD_OK && !c->layers[l].no_ffn)
-            s = !c->layers[l].experts     ? feed_forward_block(j, l)
-                : c->arch->experts_beside ? both_block(j, l)
-                                          : experts_block(j, l);
+        s = layer(j, l);
         if (s == RAD_OK && c->layer_embd) s = embedding_block(j, l);
         if (s == RAD_OK && c->layers[l].scaled) s = scale_output(j, l);
     }
@@ -985,23 +993,17 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
     return s;
 }
 
-rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
-                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
-                                  rad_error *err)
+/* Reads the configuration, and takes memory for a text of j->num_tokens. */
+static rad_status begin(judge *out, const rad_env *env, const rad_token *tokens)
 {
-    return model_reference_routed(env, file, tokens, num_tokens, logits, NULL, NULL, err);
-}
-
-rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
-                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
-                                  double *hidden, double *clear, rad_error *err)
-{
-    judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
-    if (clear) *clear = INFINITY;
+    judge j = *out;
     model_config *c = &j.c;
-    rad_status status = model_config_read(file, 0, c, err);
-    if (status == RAD_OK) status = model_tensors_check(file, c, err);
-    if (status != RAD_OK || !num_tokens) return status;
+    const uint32_t num_tokens = j.num_tokens;
+    rad_error *err = j.err;
+    if (j.clear) *j.clear = INFINITY;
+    rad_status status = model_config_read(j.file, 0, c, err);
+    if (status == RAD_OK) status = model_tensors_check(j.file, c, err);
+    if (status != RAD_OK) return status;
     if (num_tokens > c->context_length)
         return rad_fail(err, RAD_E_INVAL, "reference: %u tokens, the context holds %u", num_tokens,
                         c->context_length);
@@ -1029,7 +1031,7 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     const size_t sums = (size_t)c->recurrent.key * c->recurrent.value;
     const size_t embd = (size_t)c->num_layers * c->layer_embd;
     const size_t kept = c->arch->shared_kv ? 1 : 0, beside = c->arch->experts_beside ? 2 : 0;
-    most.qkv = RAD_MAX(most.qkv, c->layer_embd);
+    most.qkv = RAD_MAX(RAD_MAX(most.qkv, c->layer_embd), 2 * c->dim); /* a head's pair */
     size_t per_token = 2 * (size_t)c->dim + added + most.q + most.k + most.v + most.attn +
                        2 * (size_t)most.ffn + 1 + most.qkv + embd + beside * c->dim +
                        2 * kept * (most.k + most.v);
@@ -1038,8 +1040,7 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     widest = RAD_MAX(widest, c->experts.count);
     widest = RAD_MAX(RAD_MAX(widest, most.q), embd);
     size_t bytes = rad_mul(rad_mul(num_tokens, per_token) + routed + sums + widest, sizeof(double));
-    rad_env full = rad_env_or_default(env);
-    double *memory = rad_alloc(&full, bytes), *at = memory;
+    double *memory = rad_alloc(env, bytes), *at = memory;
     if (!memory) return rad_fail(err, RAD_E_NOMEM, "reference: no memory (%zu bytes)", bytes);
 
     const struct {
@@ -1068,10 +1069,85 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
     j.router = at;
     j.sums = at + routed;
     j.row = (float *)(at + routed + sums);
+    j.memory = memory, j.bytes = bytes;
+    *out = j;
+    return RAD_OK;
+}
 
+static rad_status end(judge *j, const rad_env *env, rad_status status)
+{
+    rad_free(env, j->memory, j->bytes);
+    return status;
+}
+
+rad_status model_reference_logits(const rad_env *env, const gguf_file *file,
+                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
+                                  rad_error *err)
+{
+    return model_reference_routed(env, file, tokens, num_tokens, logits, NULL, NULL, err);
+}
+
+rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
+                                  const rad_token *tokens, uint32_t num_tokens, double *logits,
+                                  double *hidden, double *clear, rad_error *err)
+{
+    judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
+    const rad_env full = rad_env_or_default(env);
+    rad_status status = begin(&j, &full, tokens);
+    if (status != RAD_OK || !num_tokens) return end(&j, &full, status);
     status = forward(&j, tokens, logits);
     if (status == RAD_OK && hidden)
-        memcpy(hidden, j.normed, (size_t)num_tokens * c->dim * sizeof *hidden);
-    rad_free(&full, memory, bytes);
-    return status;
+        memcpy(hidden, j.normed, (size_t)num_tokens * j.c.dim * sizeof *hidden);
+    return end(&j, &full, status);
+}
+
+/* The head over the entries of positions [0, count), whose hidden states are given: its own, and
+ * logits behind each. */
+static rad_status run_head(judge *j, const rad_token *tokens, uint32_t count, const double *hidden,
+                           double *logits)
+{
+    const model_config *c = &j->c;
+    const uint32_t dim = c->dim, l = c->num_layers;
+    double *pair = j->wide;
+    j->num_tokens = count;
+    rad_status s = embed(j, tokens + 1);
+    if (s == RAD_OK) s = rms_norm(j, "blk.%u.nextn.enorm.weight", l, dim, count, j->x, j->normed);
+    for (uint32_t i = 0; s == RAD_OK && i < count; i++)
+        memcpy(pair + 2 * (size_t)i * dim, j->normed + (size_t)i * dim, dim * sizeof *pair);
+    if (s == RAD_OK) s = rms_norm(j, "blk.%u.nextn.hnorm.weight", l, dim, count, hidden, j->normed);
+    for (uint32_t i = 0; s == RAD_OK && i < count; i++)
+        memcpy(pair + (2 * (size_t)i + 1) * dim, j->normed + (size_t)i * dim, dim * sizeof *pair);
+    if (s == RAD_OK) s = matmul(j, "blk.%u.nextn.eh_proj.weight", l, dim, 2 * dim, pair, j->x);
+    if (s == RAD_OK) s = layer(j, l);
+    if (s != RAD_OK) return s;
+    if (c->layers[l].own_last_norm)
+        s = rms_norm(j, "blk.%u.nextn.shared_head_norm.weight", l, dim, count, j->x, j->normed);
+    else
+        s = rms_norm(j, "output_norm.weight", 0, dim, count, j->x, j->normed);
+    if (s != RAD_OK) return s;
+    return matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, dim,
+                  j->normed, logits);
+}
+
+rad_status model_reference_nextn(const rad_env *env, const gguf_file *file,
+                                 const rad_token *tokens, uint32_t num_tokens, uint32_t known,
+                                 double *logits, double *clear, rad_error *err)
+{
+    judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
+    const rad_env full = rad_env_or_default(env);
+    rad_status status = begin(&j, &full, tokens);
+    if (status == RAD_OK) status = model_config_use_nextn(file, &j.c, err);
+    if (status != RAD_OK) return end(&j, &full, status);
+    const size_t dim = j.c.dim;
+    double *hidden = rad_alloc(&full, num_tokens * dim * sizeof *hidden);
+    double *scratch = rad_alloc(&full, (size_t)num_tokens * j.c.vocab_size * sizeof *scratch);
+    status = forward(&j, tokens, scratch);
+    memcpy(hidden, j.normed, known * dim * sizeof *hidden);
+    for (uint32_t count = known; status == RAD_OK && count < num_tokens; count++) {
+        status = run_head(&j, tokens, count, hidden, logits);
+        memcpy(hidden + count * dim, j.normed + (count - 1) * dim, dim * sizeof *hidden);
+    }
+    rad_free(&full, hidden, num_tokens * dim * sizeof *hidden);
+    rad_free(&full, scratch, (size_t)num_tokens * j.c.vocab_size * sizeof *scratch);
+    return end(&j, &full, status);
 }
