@@ -14,10 +14,7 @@
  * from protected_len on; those before it may be another's, too, so they are computed for one
  * request at a time, and the marks are looked at again in between.
  *
- * Paying: a step of D requests takes C ns and brings D tokens. A token more for each of n requests
- * takes P (a step of the small model) and n rows of the large one, and brings the chance that it
- * and those before it are right. As in draft.c it pays as long as it brings tokens at a better
- * rate. What that saves for each token is what catching up is paid with. */
+ * What guesses save for each token (draft_guess.h) is what catching up is paid with. */
 #include "sched/draft_model.h"
 
 #include "base/mix64.h"
@@ -25,8 +22,6 @@
 
 enum {
     TOGETHER = 8,      /* tokens that are caught up with in the step that guesses */
-    FIRST_GUESSES = 2, /* before a step's price is known */
-    MEAN_OF = 8,
     TELLS_PRICE = 32,  /* tokens of a text from which on its price is looked at */
     LEAST_BEHIND = 16, /* tokens that are caught up with in a step, whatever they cost */
     USUAL_CHUNK = 2048
@@ -35,13 +30,10 @@ static const double MARGIN = 1.1, USUAL_ANSWER = 64, ITL_SHARE = 0.9;
 
 /* One request in a prepare. */
 typedef struct guess {
-    req *r;
+    draft_guessing *g;
+    req *r; /* g's */
     draft_model_req *of;
     rad_slot *row;
-    uint32_t room;
-    uint32_t accepted; /* by its rule, to be taken back */
-    float chance;
-    bool stopped;
 } guess;
 
 /* ---- marks ---- */
@@ -118,22 +110,6 @@ static void settle(scheduler *s)
                        rad_req_to_token_row(s->pools.req_to_token_pool, m->pending_rows[i]));
     }
     m->num_pending = 0;
-}
-
-/* ---- prices ---- */
-
-static void learn_price(draft_model_price *p, double ns)
-{
-    if (p->count >= MEAN_OF) ns = RAD_MIN(ns, 3 * p->ns);
-    p->ns += (ns - p->ns) / RAD_MIN(++p->count, (uint32_t)MEAN_OF);
-}
-
-static draft_model_price *price_of_step(draft_model *m, uint32_t num_reqs)
-{
-    uint32_t i = 0;
-    while (i + 1 < DRAFT_PRICES && num_reqs >> (i + 1))
-        i++;
-    return &m->steps[i];
 }
 
 /* ---- batches ---- */
@@ -217,7 +193,7 @@ static bool catch_up(scheduler *s, guess *g, uint32_t *budget)
         add(m, g, from, from + count);
         if (!run(s, false, NULL)) return false;
         if (count >= TELLS_PRICE)
-            learn_price(&m->token, (double)(s->env.now_ns(s->env.user) - start) / count);
+            guess_price_learn(&m->token, (double)(s->env.now_ns(s->env.user) - start) / count);
         for (uint32_t i = 0; i < count; i++)
             mark_known(m, g->of, g->r, g->row);
         *budget -= count;
@@ -247,32 +223,13 @@ static double tokens_to_come(const draft_model *m, const req *r)
     return RAD_MIN(left, RAD_MAX(RAD_MAX(usual, said / 2), m->answer_tokens / 4));
 }
 
-/* How many tokens each of these requests should guess, all caught up; *saves: ns for each token
- * that one of them says. */
 static uint32_t best_count(scheduler *s, const guess *all, uint32_t count, uint32_t most,
                            uint32_t num_decodes, double *saves)
 {
-    draft_model *m = &s->draft_model;
-    const draft_price *price = &s->drafts.price;
-    const draft_model_price *step = price_of_step(m, count);
-    double cost = step->ns;
-    double ns = price->step, tokens = num_decodes, likely[DRAFT_FULL];
-    uint32_t n = 0;
-    if (!step->count || price->guessed) most = RAD_MIN(most, (uint32_t)FIRST_GUESSES);
-    for (uint32_t i = 0; i < count; i++) {
-        likely[i] = all[i].chance;
-        cost += draft_price_of_row(price, req_num_fill(all[i].r));
-    }
-    for (; n < most; n++) {
-        double more = 0;
-        for (uint32_t i = 0; i < count; i++)
-            if (n < all[i].room) more += likely[i], likely[i] *= all[i].chance;
-        if (more * ns <= MARGIN * cost * tokens) break;
-        ns += cost;
-        tokens += more;
-    }
-    *saves = (price->step / num_decodes - ns / tokens) * num_decodes / RAD_MAX(count, 1u);
-    return n;
+    draft_guessing *each[DRAFT_FULL];
+    for (uint32_t i = 0; i < count; i++)
+        each[i] = all[i].g;
+    return guess_best_count(s, &s->draft_model.steps, each, count, most, num_decodes, saves);
 }
 
 /* Leaves those for which it pays, and returns how many tokens. */
@@ -300,65 +257,6 @@ static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most,
 
 /* ---- guessing ---- */
 
-/* How its own next token is chosen, behind `drafted` tokens more than it has said. */
-static runner_sample sample_of(draft_model *m, const guess *g, uint32_t i, uint32_t drafted)
-{
-    const req *r = g->r;
-    runner_sample sample = {.params = &r->sampling,
-                            .output = r->fill_ids + r->num_input,
-                            .num_output = r->num_output + drafted,
-                            .position = req_num_fill(r) + drafted};
-    if (m->runner->info.vocab_size >= m->vocab_size) return sample;
-    m->plain[i] = r->sampling; /* tokens that it names may not be the small model's */
-    m->plain[i].bias = NULL;
-    m->plain[i].end_ids = NULL;
-    m->plain[i].num_bias = m->plain[i].num_end_ids = 0;
-    sample.params = &m->plain[i];
-    return sample;
-}
-
-/* The bits of what its rule allows; false: nothing. *bits is NULL where it allows all. */
-static bool allowed(const draft_model *m, const guess *g, uint32_t i, const uint32_t **bits)
-{
-    token_rule *rule = g->r->rule;
-    uint32_t *own = m->bits + (size_t)i * m->words;
-    *bits = NULL;
-    if (!rule) return true;
-    const token_mask mask = rule->ops->mask(rule, own);
-    if (mask == TOKEN_MASK_SOME) *bits = own;
-    return mask != TOKEN_MASK_NONE;
-}
-
-static bool choose(scheduler *s, uint32_t count, const float *logits)
-{
-    draft_model *m = &s->draft_model;
-    const uint32_t vocab_size = m->runner->info.vocab_size;
-    if (m->runner->ops->sample)
-        return m->runner->ops->sample(m->runner, m->samples, count, m->next, NULL) == RAD_OK;
-    for (uint32_t i = 0; i < count; i++) {
-        const runner_sample *a = &m->samples[i];
-        m->next[i] = sampler_next(logits + (size_t)i * vocab_size, vocab_size, a->params, a->output,
-                                  a->num_output, a->position, a->allowed, m->sample_scratch);
-    }
-    return true;
-}
-
-/* What was chosen behind its last token. */
-static void take_token(const scheduler *s, guess *g, rad_token token)
-{
-    req *r = g->r;
-    token_rule *rule = r->rule;
-    g->stopped = true;
-    if (token < 0 || (uint32_t)token >= s->draft_model.vocab_size) return;
-    if (!r->ignore_eos && is_end_token(s, token)) return; /* what ends it needs no row */
-    if (rule && !rule->ops->accept(rule, token)) return;
-    g->accepted += rule != NULL;
-    r->fill_ids[req_num_fill(r) + g->of->count] = token;
-    g->of->tokens[g->of->count++] = token;
-    g->stopped = (uint32_t)token >= s->draft_model.runner->info.vocab_size ||
-                 g->of->count == g->room || (rule && rule->ops->has_ended(rule));
-}
-
 /* One token more for each of those that have not stopped. False: none was guessed. */
 static bool guess_next(scheduler *s, guess *all, uint32_t count)
 {
@@ -368,31 +266,23 @@ static bool guess_next(scheduler *s, guess *all, uint32_t count)
     const float *logits = NULL;
     const uint64_t start = s->env.now_ns(s->env.user);
     begin_batch(m);
+    guess_begin_pass(&m->chooser);
     for (uint32_t i = 0; i < count; i++) {
         guess *g = &all[i];
-        const uint32_t drafted = g->of->count, last = req_num_fill(g->r) - 1 + drafted;
-        const uint32_t *bits;
-        if (g->stopped) continue;
-        g->stopped = !allowed(m, g, n, &bits);
-        if (g->stopped) continue;
-        m->samples[n] = sample_of(m, g, n, drafted);
-        m->samples[n].allowed = bits;
+        const uint32_t drafted = g->g->count, last = req_num_fill(g->r) - 1 + drafted;
+        if (!guess_add(&m->chooser, g->g)) continue;
         g->row[last] = scratch_slot(m, g->of->scratch + drafted);
         add(m, g, drafted ? last : g->of->known, last + 1);
         who[n++] = g;
     }
     if (!n || !run(s, true, &logits)) return false;
-    const bool chosen = choose(s, n, logits);
-    learn_price(price_of_step(m, n), (double)(s->env.now_ns(s->env.user) - start));
+    (void)guess_take(s, &m->chooser, logits);
+    guess_price_learn(guess_price_of(&m->steps, n),
+                      (double)(s->env.now_ns(s->env.user) - start));
     for (uint32_t i = 0; i < n; i++) {
-        guess *g = who[i];
-        while (g->of->known < req_num_fill(g->r) - 1)
-            mark_known(m, g->of, g->r, g->row);
-        g->of->computed++;
-        if (chosen)
-            take_token(s, g, m->next[i]);
-        else
-            g->stopped = true;
+        while (who[i]->of->known < req_num_fill(who[i]->r) - 1)
+            mark_known(m, who[i]->of, who[i]->r, who[i]->row);
+        who[i]->of->computed++;
     }
     return true;
 }
@@ -400,22 +290,23 @@ static bool guess_next(scheduler *s, guess *all, uint32_t count)
 static void guess_all(scheduler *s, guess *all, uint32_t count, uint32_t most)
 {
     draft_model *m = &s->draft_model;
+    draft_guessing *each[DRAFT_FULL];
     for (uint32_t i = 0; i < count; i++) {
-        all[i].room = RAD_MIN(all[i].room, most);
+        each[i] = all[i].g;
+        each[i]->room = RAD_MIN(each[i]->room, most);
         all[i].of->at = req_num_fill(all[i].r);
         all[i].of->scratch = i * most;
-        memcpy(all[i].of->tail, all[i].r->fill_ids + all[i].of->at,
-               all[i].room * sizeof *all[i].of->tail);
         m->pending[i] = all[i].r;
         m->pending_rows[i] = all[i].r->kv.row;
     }
     m->num_pending = count;
+    guess_begin(each, count);
     while (guess_next(s, all, count))
         ;
+    guess_end(each, count);
     for (uint32_t i = 0; i < count; i++) {
-        if (all[i].accepted) all[i].r->rule->ops->roll_back(all[i].r->rule, all[i].accepted);
-        memcpy(all[i].r->fill_ids + all[i].of->at, all[i].of->tail,
-               all[i].room * sizeof *all[i].of->tail);
+        all[i].of->count = each[i]->count;
+        memcpy(all[i].of->tokens, each[i]->tokens, each[i]->count * sizeof *each[i]->tokens);
     }
 }
 
@@ -447,11 +338,13 @@ static uint32_t find_guesses(scheduler *s, req *const *reqs, uint32_t count, uin
         const uint32_t most =
             RAD_MIN(RAD_MIN(room, left), m->runner->info.context_length - req_num_fill(r));
         if (req_reserve(r, most + 1) != RAD_OK) continue;
-        all[n++] = (guess){.r = r,
-                           .of = of,
-                           .row = row,
-                           .room = RAD_MIN(most, (uint32_t)DRAFT_MOST),
-                           .chance = draft_chance(&s->drafts, r, DRAFT_MODEL, 0)};
+        m->guessing[n].r = r;
+        m->guessing[n].room = RAD_MIN(most, (uint32_t)DRAFT_MOST);
+        m->guessing[n].chance = draft_chance(&s->drafts, r, DRAFT_MODEL, 0);
+        m->guessing[n].count = m->guessing[n].accepted = 0;
+        m->guessing[n].stopped = false;
+        all[n] = (guess){.g = &m->guessing[n], .r = r, .of = of, .row = row};
+        n++;
     }
     return n;
 }
@@ -531,20 +424,17 @@ rad_status draft_model_init(draft_model *m, const rad_env *env, runner *small, r
     if (slots > INT32_MAX)
         return rad_fail(err, RAD_E_INVAL, "draft model: a pool of %u pages is too large",
                         num_pages);
-    const uint32_t small_vocab = small->info.vocab_size, large_vocab = large->info.vocab_size;
+    const uint32_t large_vocab = large->info.vocab_size;
     m->runner = small;
     m->num_slots = (num_pages + 1) * page_size;
     m->num_scratch = max_rows;
     m->num_rows = num_rows;
     m->vocab_size = large_vocab;
-    m->words = (RAD_MAX(small_vocab, large_vocab) + 31) / 32;
     m->answer_tokens = USUAL_ANSWER;
     hash_key_init(&m->key, env);
     m->marks = rad_alloc(env, rad_mul(m->num_slots, sizeof *m->marks));
     m->reqs = rad_alloc(env, rad_mul(num_rows + 1, sizeof *m->reqs));
-    m->bits = rad_alloc(env, rad_mul(DRAFT_FULL, m->words * sizeof *m->bits));
-    if (!small->ops->sample) m->sample_scratch = rad_alloc(env, sampler_scratch_bytes(small_vocab));
-    if (!m->marks || !m->reqs || !m->bits || (!small->ops->sample && !m->sample_scratch))
+    if (guess_chooser_init(&m->chooser, env, small, large_vocab) != RAD_OK || !m->marks || !m->reqs)
         return rad_fail(err, RAD_E_NOMEM, "draft model: no memory for marks of %u slots",
                         m->num_slots);
     return create_pools(m, env, num_pages + scratch_pages, page_size, err);
@@ -557,7 +447,6 @@ void draft_model_fini(draft_model *m, const rad_env *env)
     rad_token_to_kv_pool_destroy(m->window_kv_pool);
     rad_free(env, m->marks, m->num_slots * sizeof *m->marks);
     rad_free(env, m->reqs, (m->num_rows + 1) * sizeof *m->reqs);
-    rad_free(env, m->bits, DRAFT_FULL * m->words * sizeof *m->bits);
-    rad_free(env, m->sample_scratch, sampler_scratch_bytes(m->runner->info.vocab_size));
+    guess_chooser_fini(&m->chooser, env);
     *m = (draft_model){0};
 }

@@ -1,10 +1,8 @@
 /* draft_model.h - a small model that says what the large one will probably say.
  *
  * It computes batches of its own, on the scheduler's thread, before a step: what it has not seen of
- * a request's text (catching up), then a token behind another for all requests that draft, chosen
- * as the request chooses its own: with its temperature, its random number of that position, its
- * penalties and its rule's mask. So where the two models agree about probabilities, they agree
- * about the token, at any temperature.
+ * a request's text (catching up), then a token behind another for all requests that draft
+ * (draft_guess.h).
  *
  * Its K and V lie in a pool of their own that has the large model's slots: what it computed of the
  * token in slot i stands in slot i. So rows, tree, eviction and retraction hold for both, and a
@@ -29,8 +27,7 @@
 
 #include "base/hash_key.h"
 #include "model/runner.h"
-#include "sched/draft.h"
-#include "sched/draft_price.h"
+#include "sched/draft_guess.h"
 
 #include <radish/req_to_token_pool.h>
 
@@ -50,15 +47,7 @@ typedef struct draft_model_req {
     uint32_t computed; /* of fill_ids[at - 1] and the tokens behind it so many have K/V in */
     uint32_t scratch;  /* the slots from this one of the scratch on */
     rad_token tokens[DRAFT_MOST];
-    rad_token tail[DRAFT_MOST]; /* what stood behind its fill_ids */
 } draft_model_req;
-
-/* The mean of the newest, in ns. */
-typedef struct draft_model_price {
-    double ns;
-    uint32_t count;
-    uint32_t reserved;
-} draft_model_price;
 
 typedef struct draft_model {
     runner *runner; /* not owned; NULL: there is none */
@@ -74,10 +63,10 @@ typedef struct draft_model {
     struct req *pending[DRAFT_FULL]; /* whose guesses lie in the scratch */
     rad_row pending_rows[DRAFT_FULL];
     hash_key key;
-    uint32_t *bits; /* [DRAFT_FULL][words] masks */
-    uint32_t words;
-    uint32_t vocab_size;  /* of the large model */
-    char *sample_scratch; /* NULL: its runner samples */
+    uint32_t vocab_size; /* of the large model */
+    uint32_t reserved;
+    guess_chooser chooser;
+    draft_guessing guessing[DRAFT_FULL]; /* of a step */
 
     /* A batch. */
     rad_token input_ids[DRAFT_MODEL_TOKENS];
@@ -86,14 +75,11 @@ typedef struct draft_model {
     rad_row rows[DRAFT_FULL];
     uint32_t prefix_lens[DRAFT_FULL], seq_lens[DRAFT_FULL];
     uint32_t extend_lens[DRAFT_FULL], starts[DRAFT_FULL], logits_indices[DRAFT_FULL];
-    runner_sample samples[DRAFT_FULL];
-    sampling_params plain[DRAFT_FULL]; /* without what names tokens, where vocabularies differ */
-    rad_token next[DRAFT_FULL];
     uint32_t num_reqs, num_tokens;
 
-    draft_model_price steps[DRAFT_PRICES]; /* a token for 1, 2, 4, 8 and 16 requests or more */
-    draft_model_price token;               /* of a text that is caught up with */
-    double answer_tokens;                  /* the mean of answers that ended */
+    guess_prices steps;   /* of a token */
+    guess_price token;    /* of a text that is caught up with */
+    double answer_tokens; /* the mean of answers that ended */
 } draft_model;
 
 /* Takes all its memory, beside a pool of `num_pages` pages and `num_rows` rows of the large model.
