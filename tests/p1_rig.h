@@ -487,6 +487,7 @@ static inline void run_histories(uint32_t count)
 
 /* A test sets it for the runs that follow. */
 static bool witness_few_states;
+static bool witness_nextn; /* the models' heads guess */
 
 /* Over `model`, which is the witness's from now on. What the test sets of the witness it sets after
  * this. */
@@ -535,7 +536,8 @@ static inline void witness_start_on(const char *kernels, const gguf_file *file, 
                                   .context_length = CONTEXT,
                                   .attn = gear_attn_cpu(kernels),
                                   .gemm = gear_gemm_isa(kernels),
-                                  .num_threads = 2};
+                                  .num_threads = 2,
+                                  .nextn = witness_nextn};
     CHECK(params.attn && params.gemm);
     rad_status status = model_runner_create(NULL, file, &params, &model, &err);
     CHECKF(status == RAD_OK, "%s: %s\n", name, err.text);
@@ -581,7 +583,8 @@ static inline scheduler_params witness_params(uint32_t page_size, uint64_t max_t
                               .state_interval = 1 + below(100),
                               .turn_token = (rad_token)below(w.model->info.vocab_size),
                               .max_draft_tokens = w.drafts ? 1 + below(MOST_NEW) : 0,
-                              .draft_sources = w.drafts ? below(1u << DRAFT_KINDS) : 0,
+                              .draft_sources = (w.drafts ? below(1u << DRAFT_KINDS) : 0) |
+                                               (witness_nextn ? draft_bit(DRAFT_NEXTN) : 0),
                               .draft_recent_tokens = 1,
                               .draft_given = w.drafts && below(4) ? guesses : (draft_guesser){0},
                               .max_sessions = w.sessions ? SESSIONS : 0,

@@ -103,7 +103,8 @@ static uint32_t make_prompt(rad_token *ids)
 static struct {
     uint32_t runs;
     uint64_t cached, evicted, retracted, aborted, grouped, proposed, accepted, turns;
-    uint64_t guessed, guessed_right; /* by draft models */
+    uint64_t guessed, guessed_right; /* by draft models, */
+    uint64_t said, said_right;       /* and by heads of the model */
     uint64_t foretold, foretold_right, ruled;
 } few;
 
@@ -165,6 +166,8 @@ static void run_scheduler(uint32_t page_size, uint32_t histories, runner *small,
     scheduler_get_stats(w.s, &st);
     few.guessed += st.drafts.proposed[DRAFT_MODEL];
     few.guessed_right += st.drafts.accepted[DRAFT_MODEL];
+    few.said += st.drafts.proposed[DRAFT_NEXTN];
+    few.said_right += st.drafts.accepted[DRAFT_NEXTN];
     CHECK(!same || st.drafts.accepted[DRAFT_MODEL] == st.drafts.proposed[DRAFT_MODEL]);
     CHECK(st.kv_errors == 0 && st.window_total_tokens / page_size == window_tokens / page_size);
     if (histories >= 100 && histories < MANY_HISTORIES) note_few(&st);
@@ -332,6 +335,28 @@ TEST(drafts_give_the_bits_of_one_token_at_a_time)
     memset(&few, 0, sizeof few);
     with_drafts = false;
     window_tokens = 0;
+}
+
+/* Heads that say anything, and such as say what the model says, nearly: of attention layers that
+ * are latent, and of hybrids. */
+TEST(heads_that_guess_give_the_bits_of_one_token_at_a_time)
+{
+    const tiny_model *models[] = {&p1_latent, &p1_recurrent[0], &p1_recurrent[3]};
+    with_drafts = witness_nextn = true;
+    for (int knows = 0; knows < 2; knows++) {
+        few.said = few.said_right = 0;
+        for (size_t i = 0; i < RAD_COUNT(models); i++) {
+            tiny_model m = *models[i];
+            m.nextn = 1 + knows, m.nextn_knows = knows;
+            run_tiny(&m, FAULT_NONE,
+                     RAD_MIN(num_histories(), (uint32_t)test_scale(knows ? 16 : 8, 1000)));
+        }
+        print_message("  %s: %llu of %llu right\n", knows ? "heads that know" : "any heads",
+                      (unsigned long long)few.said_right, (unsigned long long)few.said);
+        CHECK(few.said > 0 && (!knows || few.said_right > few.said / 10));
+    }
+    memset(&few, 0, sizeof few);
+    with_drafts = witness_nextn = false;
 }
 
 TEST(a_snapshot_put_at_another_position_is_noticed)

@@ -212,6 +212,7 @@ static void process_complete(scheduler *s, req *r, bool wanted, uint32_t row, co
     if (r->state == REQ_PREFILL && !publish(s, r, false, saves)) return;
     if (r->state == REQ_PREFILL) wait_queue_remove(&s->waiting, r); /* leads nobody any more */
     r->state = REQ_DECODE;
+    draft_nextn_keep(s, r, row);
     emit_output(s, r, token);
 }
 

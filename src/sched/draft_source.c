@@ -116,6 +116,11 @@ static const draft_source sources[DRAFT_KINDS] = {
                      .prepare = draft_model_prepare,
                      .propose = draft_model_propose,
                      .release = draft_model_release},
+    [DRAFT_NEXTN] = {.name = "nextn",
+                     .prior = {0.6f},
+                     .prepare = draft_nextn_prepare,
+                     .propose = draft_nextn_propose,
+                     .release = draft_nextn_release},
 };
 
 const draft_source *draft_source_of(draft_kind kind)
@@ -134,6 +139,7 @@ static bool is_name(const char *text, size_t len, const char *name)
 static draft_kind kind_of_name(const char *text, size_t len)
 {
     if (is_name(text, len, "standalone")) return DRAFT_MODEL;
+    if (is_name(text, len, "eagle") || is_name(text, len, "mtp")) return DRAFT_NEXTN;
     draft_kind kind = DRAFT_PREDICTION;
     while (kind < DRAFT_KINDS && !(sources[kind].propose && is_name(text, len, sources[kind].name)))
         kind++;

@@ -3,7 +3,7 @@
  *     forced       what the request's rule forces            given   scheduler_params.draft_given
  *     prediction   what the client says will come            tree    what others went on with
  *     ngram        the request's own text                    recent  recent answers
- *     model        a small model                             nextn   heads of the model itself
+ *     model        a small model                             nextn   a head of the model itself
  *
  * Each step every source that is on is asked what a decoding request will say, and the one that is
  * believed most is drafted (draft.c). What a source has to compute for several requests at once,

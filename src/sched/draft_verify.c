@@ -67,6 +67,8 @@ void draft_verify(scheduler *s, uint32_t i, uint32_t row, const float *logits,
         finish_req(s, r, REQ_FINISH_ERROR, -1, r->error.status == RAD_E_NOMEM);
     else if (r->finish)
         finish_req(s, r, r->finish, token, true);
-    else
+    else {
+        draft_nextn_keep(s, r, row + right);
         emit_output(s, r, token);
+    }
 }

@@ -102,6 +102,7 @@ static void run_batch(scheduler *s)
     tiers_ready_to_load(s);
     attn_kv_reads reads = {0};
     s->forward.kv_reads = &reads;
+    draft_nextn_tell(s);
     begin_masks(s);
     uint64_t start = s->env.now_ns(s->env.user);
     status = runner_forward(s->params.runner, &s->forward, wants_logits(s) ? &logits : NULL, &err);
@@ -396,6 +397,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
 {
     const scheduler_params *p = &s->params;
     uint32_t page_size = s->pools.page_size, num_window = window_pages(s);
+    const uint32_t scratch = draft_nextn_pages(p->runner, s->drafts.rows, page_size);
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
                                          .num_rows = p->max_running_requests +
@@ -417,7 +419,8 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     if (status == RAD_OK)
         status = runner_create_pool(p->runner, &s->env,
                                     num_window ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS,
-                                    s->max_total_pages, page_size, &s->pools.token_to_kv_pool, err);
+                                    s->max_total_pages + scratch, page_size,
+                                    &s->pools.token_to_kv_pool, err);
     if (status == RAD_OK && num_window)
         status = window_memory_init(&s->pools.window, &s->env, p->runner, num_window, page_size,
                                     &rows, err);
@@ -426,6 +429,9 @@ static rad_status create_pools(scheduler *s, rad_error *err)
         status = draft_model_init(&s->draft_model, &s->env, p->draft_runner, p->runner,
                                   s->max_total_pages, page_size, rows.num_rows, s->drafts.rows,
                                   err);
+    if (status == RAD_OK && (s->drafts.sources & draft_bit(DRAFT_NEXTN)))
+        status = draft_nextn_init(&s->draft_nextn, &s->env, p->runner, s->max_total_pages,
+                                  page_size, p->max_running_requests, s->drafts.rows, err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
@@ -510,6 +516,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     draft_budget_init(&s->drafts.budget);
     if (params->draft_runner) s->drafts.sources |= draft_bit(DRAFT_MODEL);
     if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
+    if (!params->runner->info.nextn_layers) s->drafts.sources &= ~draft_bit(DRAFT_NEXTN);
     if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);
     for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
         if (!draft_source_of(kind)) s->drafts.sources &= ~draft_bit(kind);
@@ -593,6 +600,7 @@ void scheduler_destroy(scheduler *s)
         verify_submit(&s->verify, r, false);
     ngram_pool_fini(&s->drafts.ngrams, &s->env);
     draft_model_fini(&s->draft_model, &s->env);
+    draft_nextn_fini(&s->draft_nextn, &s->env);
     draft_recent_fini(&s->drafts.recent, &s->env);
     verify_release(s);
     verify_fini(&s->verify);

@@ -17,6 +17,7 @@
  *         draft_price.c          what rows of drafts take (least_squares.c)
  *         draft_budget.c         and what they may take in vain
  *         draft_model.c          computed by a small model
+ *         draft_nextn.c          and by a head of the model itself; draft_guess.c is theirs
  *         draft_verify.c         kept or given back
  *     rule_masks.c           what constrained requests (token_rule.h, grammar_rule.c) may say next
  *     batch_result.c         what was computed: published, the next token (next_token.c), released
@@ -29,6 +30,7 @@
 
 #include "sched/batch_groups.h"
 #include "sched/draft_model.h"
+#include "sched/draft_nextn.h"
 #include "sched/drafter.h"
 #include "sched/rule_masks.h"
 #include "sched/scheduler.h"
@@ -67,6 +69,7 @@ struct scheduler {
     rule_masks masks;       /* a row for each of logits */
     drafter drafts;
     draft_model draft_model; /* DRAFT_MODEL's */
+    draft_nextn draft_nextn; /* DRAFT_NEXTN's */
 
     double new_token_ratio;
 

@@ -36,7 +36,7 @@ typedef enum draft_kind {
     DRAFT_NGRAM,      /* what stood behind the same tokens in the request's own text */
     DRAFT_RECENT,     /* and in recent answers of its namespace */
     DRAFT_MODEL,      /* what a small model says */
-    DRAFT_NEXTN,      /* what heads of the model itself say */
+    DRAFT_NEXTN,      /* what a head of the model itself says (draft_nextn.h) */
     DRAFT_KINDS
 } draft_kind;
 

@@ -1,0 +1,268 @@
+/* draft_nextn.c - see the header.
+ *
+ * Rows of the request table are written where a guess has slots of its own, and put back where the
+ * request's own stood there; what lies behind its committed tokens is nobody's yet. */
+#include "sched/draft_nextn.h"
+
+#include "sched/scheduler_impl.h"
+
+#include <assert.h>
+
+static_assert(2 * NEXTN_PLACES <= RUNNER_PLACES, "kept, and the head's own");
+
+/* ---- places ---- */
+
+static nextn_place *place_of(draft_nextn *d, const req *r)
+{
+    for (uint32_t i = 0; i < NEXTN_PLACES; i++)
+        if (d->places[i].owner == r) return &d->places[i];
+    return NULL;
+}
+
+static uint32_t number_of(const draft_nextn *d, const nextn_place *p)
+{
+    return (uint32_t)(p - d->places);
+}
+
+void draft_nextn_keep(scheduler *s, req *r, uint32_t row)
+{
+    draft_nextn *d = &s->draft_nextn;
+    if (!d->runner) return;
+    nextn_place *p = place_of(d, r);
+    if (!p) p = place_of(d, NULL);
+    if (!p) return;
+    if (p->owner != r) *p = (nextn_place){.owner = r};
+    d->runner->ops->keep_hidden(d->runner, row, number_of(d, p));
+    p->behind = r->kv.committed_len;
+    p->entered = false;
+}
+
+void draft_nextn_release(scheduler *s, req *r)
+{
+    nextn_place *p = s->draft_nextn.runner ? place_of(&s->draft_nextn, r) : NULL;
+    if (p) *p = (nextn_place){0};
+}
+
+/* Whether position `position` is in a slot of r's own. */
+static bool owns(const req *r, uint32_t position)
+{
+    return position >= r->kv.protected_len;
+}
+
+void draft_nextn_tell(scheduler *s)
+{
+    draft_nextn *d = &s->draft_nextn;
+    const schedule_batch *b = &s->batch;
+    if (!d->runner || d->failed) return;
+    for (uint32_t i = 0; i < b->num_reqs; i++) {
+        const req *r = b->reqs[i];
+        const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];
+        const nextn_place *p = place_of(d, r);
+        const bool ours = p && prefix && p->behind == prefix && owns(r, prefix - 1);
+        d->next_ids[i] = end < req_num_fill(r) ? r->fill_ids[end] : -1;
+        d->before[i] = ours && !p->entered ? number_of(d, p) : (uint32_t)NEXTN_NOWHERE;
+    }
+    d->told = (forward_nextn){d->next_ids, d->before};
+    s->forward.nextn = &d->told;
+}
+
+/* ---- guesses ---- */
+
+/* One request in a prepare. */
+typedef struct guess {
+    draft_guessing *g;
+    nextn_place *place;
+    rad_slot *row;
+    rad_slot own; /* of the last position that is committed, */
+    bool moved;   /* whose entry goes to another meanwhile */
+    uint32_t number;
+} guess;
+
+/* Those whose last token the model has just said. */
+static uint32_t find_guesses(scheduler *s, req *const *reqs, uint32_t count, uint32_t room,
+                             guess *all)
+{
+    draft_nextn *d = &s->draft_nextn;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count && n < RAD_MIN(d->num_scratch, (uint32_t)DRAFT_FULL); i++) {
+        req *r = reqs[i];
+        nextn_place *p = place_of(d, r);
+        if (!p || r->state != REQ_DECODE || p->behind != r->kv.committed_len ||
+            p->behind + 1 != req_num_fill(r))
+            continue;
+        const uint32_t left = r->max_new_tokens - r->num_output - 1; /* each brings one more */
+        const uint32_t most = RAD_MIN(RAD_MIN(room, left), (uint32_t)DRAFT_MOST);
+        if (!most || req_reserve(r, most + 1) != RAD_OK) continue;
+        draft_guessing *g = &d->guessing[n];
+        g->r = r, g->room = most, g->chance = draft_chance(&s->drafts, r, DRAFT_NEXTN, 0);
+        g->count = g->accepted = 0, g->stopped = false;
+        all[n] = (guess){.g = g,
+                         .place = p,
+                         .row = rad_req_to_token_row(s->pools.req_to_token_pool, r->kv.row),
+                         .number = n};
+        n++;
+    }
+    return n;
+}
+
+/* How many tokens each should guess; 0: it does not pay. */
+static uint32_t afford(scheduler *s, draft_guessing *const *each, uint32_t count, uint32_t most)
+{
+    uint32_t num_decodes = 0;
+    double saves;
+    if (s->drafts.at_any_price) return most;
+    for (uint32_t i = 0; i < s->num_running; i++)
+        num_decodes += s->running[i]->state == REQ_DECODE;
+    const uint32_t n =
+        guess_best_count(s, &s->draft_nextn.prices, each, count, most, num_decodes, &saves);
+    for (uint32_t i = 0; i < count && !n; i++)
+        draft_doubt(&s->drafts, each[i]->r, DRAFT_NEXTN, 0);
+    return n;
+}
+
+/* Arrays of a pass. */
+typedef struct pass {
+    uint32_t num_reqs;
+    rad_token input_ids[DRAFT_FULL];
+    uint32_t positions[DRAFT_FULL];
+    rad_slot out_cache_loc[DRAFT_FULL];
+    rad_row rows[DRAFT_FULL];
+    uint32_t seq_lens[DRAFT_FULL], extend_lens[DRAFT_FULL], starts[DRAFT_FULL];
+    uint32_t from[DRAFT_FULL], to[DRAFT_FULL];
+} pass;
+
+/* The token that g's text ends with, and its entry at the position before. */
+static void add(pass *p, const draft_nextn *d, guess *g, uint32_t most)
+{
+    const req *r = g->g->r;
+    const uint32_t i = p->num_reqs++, drafted = g->g->count;
+    const uint32_t position = req_num_fill(r) - 2 + drafted;
+    const rad_slot scratch = (rad_slot)(d->first_scratch + g->number * most + drafted);
+    if (!drafted) g->own = g->row[position], g->moved = !owns(r, position);
+    if (drafted || g->moved) g->row[position] = scratch;
+    p->input_ids[i] = r->fill_ids[position + 1];
+    p->positions[i] = position;
+    p->out_cache_loc[i] = g->row[position];
+    p->rows[i] = r->kv.row;
+    p->seq_lens[i] = position + 1;
+    p->extend_lens[i] = 1;
+    p->starts[i] = i;
+    p->to[i] = NEXTN_PLACES + g->number;
+    p->from[i] = drafted ? p->to[i] : number_of(d, g->place);
+}
+
+static bool run(scheduler *s, const pass *p, const float **logits)
+{
+    draft_nextn *d = &s->draft_nextn;
+    rad_error err = {0};
+    const forward_batch batch = {.num_reqs = p->num_reqs,
+                                 .num_tokens = p->num_reqs,
+                                 .input_ids = p->input_ids,
+                                 .positions = p->positions,
+                                 .out_cache_loc = p->out_cache_loc,
+                                 .req_pool_indices = p->rows,
+                                 .seq_lens = p->seq_lens,
+                                 .extend_prefix_lens = p->positions,
+                                 .extend_seq_lens = p->extend_lens,
+                                 .extend_start_loc = p->starts,
+                                 .num_logits = p->num_reqs,
+                                 .logits_indices = p->starts,
+                                 .req_to_token_pool = s->pools.req_to_token_pool,
+                                 .token_to_kv_pool = s->pools.token_to_kv_pool};
+    const bool wanted = !d->runner->ops->sample;
+    const rad_status status =
+        d->runner->ops->guess(d->runner, &batch, p->from, p->to, wanted ? logits : NULL, &err);
+    if (status == RAD_OK) return true;
+    rad_log(&s->env, RAD_LOG_ERROR,
+            "scheduler: a pass of the head that guesses failed, it is not asked again: %s",
+            err.text);
+    d->failed = true;
+    return false;
+}
+
+/* One token more for each of those that have not stopped. False: none was guessed. */
+static bool guess_next(scheduler *s, guess *all, uint32_t count, uint32_t most)
+{
+    draft_nextn *d = &s->draft_nextn;
+    const float *logits = NULL;
+    const uint64_t start = s->env.now_ns(s->env.user);
+    pass p = {0};
+    guess_begin_pass(&d->chooser);
+    for (uint32_t i = 0; i < count; i++)
+        if (guess_add(&d->chooser, all[i].g)) add(&p, d, &all[i], most);
+    if (!p.num_reqs || !run(s, &p, &logits)) return false;
+    const bool chosen = guess_take(s, &d->chooser, logits);
+    guess_price_learn(guess_price_of(&d->prices, p.num_reqs),
+                      (double)(s->env.now_ns(s->env.user) - start));
+    return chosen;
+}
+
+void draft_nextn_prepare(scheduler *s, req *const *reqs, uint32_t count, uint32_t room)
+{
+    draft_nextn *d = &s->draft_nextn;
+    draft_guessing *each[DRAFT_FULL];
+    guess all[DRAFT_FULL];
+    if (!d->runner || d->failed) return;
+    const uint32_t n = find_guesses(s, reqs, count, room, all);
+    for (uint32_t i = 0; i < n; i++)
+        each[i] = all[i].g;
+    const uint32_t most = n ? afford(s, each, n, RAD_MIN(room, d->num_scratch / n)) : 0;
+    if (!most) return;
+    for (uint32_t i = 0; i < n; i++)
+        each[i]->room = RAD_MIN(each[i]->room, most);
+    guess_begin(each, n);
+    while (guess_next(s, all, n, most))
+        ;
+    guess_end(each, n);
+    for (uint32_t i = 0; i < n; i++) {
+        nextn_place *p = all[i].place;
+        if (all[i].moved) all[i].row[p->behind - 1] = all[i].own;
+        p->entered = !all[i].moved && each[i]->count;
+        p->at = req_num_fill(each[i]->r);
+        p->count = each[i]->count;
+        memcpy(p->tokens, each[i]->tokens, p->count * sizeof *p->tokens);
+    }
+}
+
+uint32_t draft_nextn_propose(scheduler *s, req *r, rad_token *out, uint32_t room, uint32_t *grade)
+{
+    const nextn_place *p = s->draft_nextn.runner ? place_of(&s->draft_nextn, r) : NULL;
+    (void)grade;
+    if (!p || p->at != req_num_fill(r)) return 0;
+    const uint32_t count = RAD_MIN(p->count, room);
+    memcpy(out, p->tokens, count * sizeof *out);
+    return count;
+}
+
+/* ---- create and destroy ---- */
+
+uint32_t draft_nextn_pages(const runner *model, uint32_t max_rows, uint32_t page_size)
+{
+    return model->info.nextn_layers ? (max_rows + page_size - 1) / page_size : 0;
+}
+
+rad_status draft_nextn_init(draft_nextn *d, const rad_env *env, runner *model, uint32_t num_pages,
+                            uint32_t page_size, uint32_t max_reqs, uint32_t max_rows,
+                            rad_error *err)
+{
+    if (!model->info.nextn_layers || !max_rows) return RAD_OK;
+    d->runner = model;
+    d->first_scratch = (num_pages + 1) * page_size;
+    d->num_scratch = max_rows;
+    d->max_reqs = max_reqs;
+    d->next_ids = rad_alloc(env, rad_mul(max_reqs, sizeof *d->next_ids));
+    d->before = rad_alloc(env, rad_mul(max_reqs, sizeof *d->before));
+    if (guess_chooser_init(&d->chooser, env, model, model->info.vocab_size) == RAD_OK &&
+        d->next_ids && d->before)
+        return RAD_OK;
+    return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for guesses of the model's head");
+}
+
+void draft_nextn_fini(draft_nextn *d, const rad_env *env)
+{
+    if (!d->runner) return;
+    guess_chooser_fini(&d->chooser, env);
+    rad_free(env, d->next_ids, d->max_reqs * sizeof *d->next_ids);
+    rad_free(env, d->before, d->max_reqs * sizeof *d->before);
+    *d = (draft_nextn){0};
+}

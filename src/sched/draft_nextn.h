@@ -1,0 +1,79 @@
+/* draft_nextn.h - what the model's own head says will come (model/nextn.h).
+ *
+ * The head goes on from what the model said at a request's last committed position, and from the
+ * token that came of it; then from what it said itself:
+ *
+ *     text      | a   b   c   d | t                  t is said, and not computed yet
+ *     entries   | ab  bc  cd |                       what the head knows: written by the steps
+ *     pass 1                   dt   -> d1            from what the model said at d
+ *     pass 2                       td1  -> d2        from what the head said there
+ *
+ * Entries lie in the slots of the model's own pool, one layer more, so they are shared, evicted,
+ * retracted and moved between tiers with the K/V beside them. Nobody keys them by two tokens: where
+ * a prefix ends that another request began, that entry is of the other one's next token, or zeros,
+ * if nobody had one; and so is the last one of a prompt that was published before its answer began.
+ * A guess that sees it is a little worse. (With bigram keys each match would be one token shorter,
+ * and that token computed anew by all layers.) What belongs to the tree is never written: such an
+ * entry, and those of guesses, go to slots behind those that are handed out (scratch).
+ *
+ * What the model said is kept for as many requests as are drafted for at one time: they have
+ * places, from their first token on, until they end. */
+#ifndef SCHED_DRAFT_NEXTN_H
+#define SCHED_DRAFT_NEXTN_H
+
+#include "sched/draft_guess.h"
+
+#include <radish/req_to_token_pool.h>
+
+/* Of the runner's places the first are kept, and as many behind them are for the head's own. */
+enum { NEXTN_PLACES = DRAFT_FULL };
+
+/* What a request has that guesses. */
+typedef struct nextn_place {
+    struct req *owner; /* NULL: nobody */
+    uint32_t behind;   /* tokens behind which stands what is kept; 0: nothing yet */
+    bool entered;      /* the entry that it makes with the next token is written already */
+    uint32_t at;       /* what was guessed stands behind so many ids: */
+    uint32_t count;    /* so many tokens */
+    rad_token tokens[DRAFT_MOST];
+} nextn_place;
+
+typedef struct draft_nextn {
+    runner *runner; /* not owned; NULL: its model has no head, or nobody wants its guesses */
+    bool failed;    /* a pass of it did: it guesses no more */
+    uint32_t first_scratch; /* slot */
+    uint32_t num_scratch;
+    uint32_t max_reqs;
+    rad_token *next_ids; /* [max_reqs] of a step */
+    uint32_t *before;    /* [max_reqs] */
+    forward_nextn told;
+    nextn_place places[NEXTN_PLACES];
+    guess_chooser chooser;
+    draft_guessing guessing[DRAFT_FULL];
+    guess_prices prices;
+} draft_nextn;
+
+/* Pages that the model's pool has behind its num_pages, where drafts have `max_rows` rows. */
+uint32_t draft_nextn_pages(const runner *model, uint32_t max_rows, uint32_t page_size);
+
+/* Takes all its memory. RAD_E_NOMEM; fini in any case. A model without a head: nothing. */
+rad_status draft_nextn_init(draft_nextn *d, const rad_env *env, runner *model, uint32_t num_pages,
+                            uint32_t page_size, uint32_t max_reqs, uint32_t max_rows,
+                            rad_error *err);
+void draft_nextn_fini(draft_nextn *d, const rad_env *env);
+
+/* Before a forward pass of the scheduler's batch: what the head is to know of it. */
+void draft_nextn_tell(struct scheduler *s);
+
+/* After it: r has said the token that was chosen from this row of logits, which stands behind all
+ * that it has committed, and goes on. */
+void draft_nextn_keep(struct scheduler *s, struct req *r, uint32_t row);
+
+/* A draft_source's. */
+void draft_nextn_prepare(struct scheduler *s, struct req *const *reqs, uint32_t count,
+                         uint32_t room);
+uint32_t draft_nextn_propose(struct scheduler *s, struct req *r, rad_token *out, uint32_t room,
+                             uint32_t *grade);
+void draft_nextn_release(struct scheduler *s, struct req *r);
+
+#endif
