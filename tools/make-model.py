@@ -100,6 +100,10 @@ SHAPES = {
                            vocab=512, context=2048, attention=range(3, 512, 4), state_heads=4,
                            state_groups=1, state_key=32, state_value=32, experts=8, used=2, expert_ffn=64,
                            shared_ffn=64, weights="fan_in"),
+    # Tied: a head's guess reads a third of the weights.
+    "qwen3.5-0.8b": dict(QWEN35, tied=True, layers=24, width=1024, heads=8, kv_heads=2, head_width=256,
+                         ffn=3584, vocab=248320, context=262144, attention=range(3, 512, 4), state_heads=16,
+                         state_groups=16, state_key=128, state_value=128, weights="std"),
     # Eight layers of Qwen3.6-35B-A3B's 40.
     "qwen3.6-35b-a3b-8l": dict(QWEN35, arch="qwen35moe", layers=8, width=2048, heads=16, kv_heads=2,
                                head_width=256, ffn=512, vocab=248320, context=262144,
@@ -181,8 +185,12 @@ def tensors(c):
     heads, inner = c.get("state_heads", 0), c.get("state_heads", 0) * c.get("state_value", 0)
     channels = wide if conv else inner + 2 * c.get("state_groups", 0) * c.get("state_key", 0)
     yield matrix("token_embd.weight", c["vocab"], wide, 0.12 if c["tied"] else 0.5)
-    for layer in range(c["layers"]):
+    for layer in range(c["layers"] + c["nextn"]):
         block = f"blk.{layer}."
+        if layer >= c["layers"]:
+            for name in "enorm", "hnorm", "shared_head_norm":
+                yield norm(f"{block}nextn.{name}.weight", wide)
+            yield matrix(block + "nextn.eh_proj.weight", wide, 2 * wide)
         yield norm(block + "attn_norm.weight", wide)
         if is_recurrent(c, layer) and conv:
             yield matrix(block + "shortconv.in_proj.weight", 3 * wide, wide)
@@ -244,7 +252,7 @@ def tensors(c):
 
 
 def is_recurrent(c, layer):
-    return "attention" in c and layer not in c["attention"]
+    return "attention" in c and layer not in c["attention"] and layer < c["layers"]
 
 
 def middle(name, shape):
@@ -329,7 +337,7 @@ def metadata(name, c, kind):
     tokens, merges = vocabulary(c["vocab"])
     arch, size = c["arch"], c["vocab"]
     kinds = [1] * (size - len(CONTROL)) + [3] * len(CONTROL)  # 1 normal, 3 control
-    numbers = {"context_length": c["context"], "embedding_length": c["width"], "block_count": c["layers"],
+    numbers = {"context_length": c["context"], "embedding_length": c["width"], "block_count": c["layers"] + c["nextn"],
                "feed_forward_length": c["ffn"], "attention.head_count": c["heads"],
                "attention.head_count_kv": c["kv_heads"], "attention.key_length": c["head_width"],
                "attention.value_length": c["head_width"], "rope.dimension_count": c["head_width"],
@@ -357,6 +365,8 @@ def metadata(name, c, kind):
     if "experts" in c:
         numbers.update({"expert_count": c["experts"], "expert_used_count": c["used"],
                         "expert_feed_forward_length": c["expert_ffn"]})
+    if c["nextn"]:
+        numbers["nextn_predict_layers"] = c["nextn"]
     if "window" in c:
         numbers["attention.sliding_window"] = c["window"]
     return [
@@ -441,6 +451,8 @@ def check_shape(name, c, kind):
     need(c["vocab"] <= MOST_TOKENS, f"--vocab is at most {MOST_TOKENS}: no more words are made")
     need(c["heads"] % c["kv_heads"] == 0, "--heads must be a multiple of --kv-heads")
     need(c["head_width"] % 2 == 0, "--head-width must be even: RoPE turns pairs")
+    need(c["nextn"] >= 0, "--nextn is 0 or more")
+    need(not c["nextn"] or c["arch"].startswith("qwen35"), "--nextn is for the qwen3.5 kinds")
     need(c.get("used", 0) <= c.get("experts", 0), "--used is at most --experts")
     need(not all(is_recurrent(c, layer) for layer in range(c["layers"])), "so few --layers are all recurrent")
     if kind == "q8_0":
@@ -453,6 +465,7 @@ def list_shapes():
     print(f"{'shape':18} {'arch':13} " + " ".join(f"{key:>10}" for key in SIZES) +
           f" {'experts':>14} {'weights':>9} {'bf16':>8}")
     for name, c in SHAPES.items():
+        c = dict(c, nextn=0)
         plan = [(shape, num_bytes(tensor, shape, "bf16", c)) for tensor, shape, _ in tensors(c)]
         count, size = sum(int(np.prod(s)) for s, _ in plan), sum(b for _, b in plan)
         mixture = f"{c['used']} of {c['experts']} x {c['expert_ffn']}" if "experts" in c else ""
@@ -475,6 +488,8 @@ def main():
     for key, words in EXPERTS.items():
         parser.add_argument(f"--{key.replace('_', '-')}", type=int, metavar="N",
                             help=f"{words}, of a shape with experts")
+    parser.add_argument("--nextn", type=int, default=0, metavar="N",
+                        help="heads behind the layers that guess further tokens (0)")
     a = parser.parse_args()
     if a.list:
         return list_shapes()
@@ -482,7 +497,7 @@ def main():
         parser.error("--shape and OUT.gguf are needed (or --list)")
     if a.seed < 0:
         parser.error("--seed is 0 or more")
-    c = dict(SHAPES[a.shape])
+    c = dict(SHAPES[a.shape], nextn=a.nextn)
     for key in {**SIZES, **EXPERTS}:
         if getattr(a, key) is None:
             continue

@@ -12,7 +12,7 @@
 #define RADISH_VERSION RAD_VERSION_STRING
 
 /* Drafts of serve and bench, where nobody says otherwise. */
-#define CLI_DRAFT_SOURCES "prediction,tree,ngram,recent"
+#define CLI_DRAFT_SOURCES "prediction,tree,ngram,recent,nextn"
 #define CLI_DRAFT_TOKENS  32
 #define CLI_RECENT_TOKENS 524288
 

@@ -38,6 +38,7 @@ static rad_status foretell(const rad_env *env, const gguf_file *file, engine_par
 {
     if (s->support[0]) return RAD_OK;
     p->kv_populate_ahead = POPULATE_AHEAD;
+    p->speculative_num_draft_tokens = CLI_DRAFT_TOKENS;
     rad_status status = engine_foretell(env, file, p, &s->memory, err);
     s->foretold = status == RAD_OK;
     return status;
@@ -155,7 +156,8 @@ static void print_memory(const engine_memory *m)
                (double)m->draft_weights_bytes / 1e6, m->draft_token_bytes);
     printf("cache: ");
     if (m->full_layers)
-        printf("full: %u layers, %" PRIu64 " bytes a token", m->full_layers, m->full_token_bytes);
+        printf("full: %u layers%s, %" PRIu64 " bytes a token", m->full_layers,
+               m->nextn_layers ? " (one is a head that guesses)" : "", m->full_token_bytes);
     if (m->window_layers)
         printf("%swindow: %u layers, %" PRIu64 " bytes a token, of the last %u",
                m->full_layers ? "; " : "", m->window_layers, m->window_token_bytes,
@@ -336,8 +338,9 @@ static json_t *json_cache(const engine_memory *m)
     json_t *cache = json_object();
     if (m->full_layers)
         json_object_set_new(cache, "full",
-                            json_pack("{s:i, s:I}", "layers", (int)m->full_layers,
-                                      "bytes_per_token", (json_int_t)m->full_token_bytes));
+                            json_pack("{s:i, s:i, s:I}", "layers", (int)m->full_layers,
+                                      "nextn_layers", (int)m->nextn_layers, "bytes_per_token",
+                                      (json_int_t)m->full_token_bytes));
     if (m->window_layers)
         json_object_set_new(cache, "window",
                             json_pack("{s:i, s:I, s:I}", "layers", (int)m->window_layers,
@@ -457,7 +460,8 @@ int cmd_info(int argc, char **argv)
     const char *positional = NULL, *tensor = NULL, *template = NULL;
     bool json = false, tensors = false;
     engine_params params = {.max_pinned_tokens = ENGINE_PIN_QUARTER,
-                            .max_sessions = ENGINE_USUAL_SESSIONS}; /* as serve has it */
+                            .max_sessions = ENGINE_USUAL_SESSIONS,
+                            .speculative_algorithm = CLI_DRAFT_SOURCES}; /* as serve has it */
     const cli_manual manual = {
         .command = "info",
         .usage = "info MODEL [options]",
@@ -491,6 +495,11 @@ int cmd_info(int argc, char **argv)
          .arg = "TYPE",
          .target = &params.kv_cache_dtype,
          .help = "And for a KV cache of this one."},
+        {.kind = CLI_TEXT,
+         .name = "speculative-algorithm",
+         .arg = "NAME",
+         .target = &params.speculative_algorithm,
+         .help = "And with those who guess, as serve has them: of these nextn takes memory."},
         {.kind = CLI_TEXT,
          .name = "speculative-draft-model-path",
          .arg = "FILE",

@@ -552,8 +552,9 @@ static int run_command(int argc, char **argv, config_file *config)
              "constrained request forces; tree: besides, what requests of the same namespace that\n"
              "began alike went on with; ngram: what stood behind the same tokens earlier in the\n"
              "request's own text; recent: and in recent answers of its namespace; prediction: what\n"
-             "a request's 'prediction' foretells; or several of these with commas between them.\n"
-             "Nothing is guessed where it was measured not to pay. Default\n" CLI_DRAFT_SOURCES
+             "a request's 'prediction' foretells; nextn: a head of the model itself, where its file\n"
+             "carries one (qwen35, qwen35moe, deepseek2); or several of these with commas between\n"
+             "them. Nothing is guessed where it was measured not to pay. Default\n" CLI_DRAFT_SOURCES
              "."},
         {.kind = CLI_TEXT,
          .name = "speculative-draft-model-path",

@@ -256,6 +256,7 @@ static void name_drafts(engine *e)
     if (p->speculative_algorithm && p->speculative_num_draft_tokens)
         (void)draft_sources_parse(p->speculative_algorithm, &sources, NULL);
     if (e->draft_runner) sources |= draft_bit(DRAFT_MODEL);
+    if (!e->runner->info.nextn_layers) sources &= ~draft_bit(DRAFT_NEXTN);
     snprintf(e->draft_sources, sizeof e->draft_sources, "none");
     for (draft_kind kind = DRAFT_PREDICTION; kind < DRAFT_KINDS; kind++)
         if (sources & draft_bit(kind) && len < sizeof e->draft_sources)

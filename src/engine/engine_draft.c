@@ -63,6 +63,7 @@ static rad_status plan_file(const rad_env *env, const gguf_file *small, const gg
     plan->model.max_batch_tokens = DRAFT_MODEL_TOKENS;
     plan->model.max_batch_logits = DRAFT_MODEL_LOGITS;
     plan->model.progress = NULL;
+    plan->model.nextn = false;
     const runner_info info =
         model_runner_info(&config, beside->set_kv_dtype ? beside->kv_dtype : beside->dtype);
     plan->token_bytes = draft_model_token_bytes(&info);

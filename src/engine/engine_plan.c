@@ -9,6 +9,7 @@
 #include "engine/engine_plan.h"
 #include "base/available.h"
 #include "mem/kv_codec.h"
+#include "sched/draft_source.h"
 #include "sched/state_memory.h"
 
 #include <assert.h>
@@ -50,6 +51,26 @@ static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *p
     plan->need.least_type = "q8_0";
 }
 
+/* A head that guesses joins the configuration, if it is wanted and the file has one that we can
+ * use. It is an error that there is none only where nobody else is to guess. */
+static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool on_gpu,
+                             model_config *config, bool *wanted, rad_error *err)
+{
+    uint32_t sources = 0;
+    rad_error why = {0};
+    rad_status status = RAD_OK;
+    *wanted = false;
+    if (p->speculative_algorithm && p->speculative_num_draft_tokens)
+        status = draft_sources_parse(p->speculative_algorithm, &sources, err);
+    if (status != RAD_OK || !(sources & draft_bit(DRAFT_NEXTN))) return status;
+    *wanted = !on_gpu;
+    if (*wanted && model_config_use_nextn(file, config, &why) == RAD_OK) return RAD_OK;
+    if (sources != (draft_bit(DRAFT_FORCED) | draft_bit(DRAFT_NEXTN))) return RAD_OK;
+    if (on_gpu) rad_fail(&why, RAD_E_UNSUPPORTED, "heads that guess compute on the CPU alone so far");
+    return rad_fail(err, RAD_E_UNSUPPORTED, "speculative_algorithm 'nextn': %s",
+                    why.text[0] ? why.text : "the model's file has no head that guesses");
+}
+
 static rad_status begin_plan(const rad_env *env, const gguf_file *file, const engine_params *p,
                              bool on_gpu, uint64_t available, load_plan *plan, rad_error *err)
 {
@@ -59,6 +80,9 @@ static rad_status begin_plan(const rad_env *env, const gguf_file *file, const en
     bool set = p->kv_cache_dtype && strcmp(p->kv_cache_dtype, "auto") != 0;
     if (set) kv_dtype_find(p->kv_cache_dtype, &kv_dtype); /* checked */
     rad_status status = model_config_read(file, p->context_length, &config, err);
+    if (status != RAD_OK) return status;
+    bool nextn;
+    status = find_nextn(file, p, on_gpu, &config, &nextn, err);
     if (status != RAD_OK) return status;
     plan->context = p->context_length ? p->context_length : config.context_length;
     plan->info = on_gpu ? cuda_runner_info(&config) : model_runner_info(&config, kv_dtype);
@@ -72,7 +96,8 @@ static rad_status begin_plan(const rad_env *env, const gguf_file *file, const en
                               .max_batch_logits = scheduler_max_batch_logits(plan->rows),
                               .context_length = p->context_length,
                               .attn = p->use_attn_ref ? attn_ref() : attn_cpu(NULL),
-                              .num_threads = p->num_threads};
+                              .num_threads = p->num_threads,
+                              .nextn = nextn};
     if (on_gpu && p->speculative_draft_model_path)
         return rad_fail(err, RAD_E_UNSUPPORTED, "a draft model computes on the CPU alone so far");
     return draft_plan_load(env, file, p, &plan->model, &plan->draft, err);
@@ -241,6 +266,7 @@ static void tell_cache(const engine_params *p, const load_plan *plan, engine_mem
     const uint64_t of_window = model->window_layers && !window ? plan->context : window;
     m->window_layers = model->window_layers;
     m->full_layers = model->num_layers - model->window_layers;
+    m->nextn_layers = model->nextn_layers;
     m->sliding_window = model->sliding_window;
     m->full_token_bytes = model->full_token_bytes;
     m->window_token_bytes = model->window_token_bytes;

@@ -69,8 +69,16 @@ def test_a_server_holds_what_was_foretold():
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / "hybrid.gguf"
         subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "nano-qwen35",
-                        "--type", "f32", path], check=True, capture_output=True)
+                        "--type", "f32", "--nextn", "1", path], check=True, capture_output=True)
         check_resident(path)
+        # The head's layer has K/V beside those of the two, and its weights.
+        head, none = info(path)["memory"], info(path, "--speculative-algorithm", "none")["memory"]
+        full = head["cache"]["full"]
+        check(full["layers"] == 3 and full["nextn_layers"] == 1, full)
+        check(full["bytes_per_token"] * 2 == none["cache"]["full"]["bytes_per_token"] * 3, full, none)
+        check(none["cache"]["full"]["nextn_layers"] == 0, none)
+        check(head["weights_bytes"] > none["weights_bytes"] + 2 * 128 * (2 * 128 + 3 * 256), head, none)
+        check("3 layers (one is a head that guesses)" in radish("info", path)[0])
 
 
 def test_a_server_of_each_kind_holds_what_was_foretold():
