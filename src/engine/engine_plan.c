@@ -66,7 +66,8 @@ static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool
     *wanted = !on_gpu;
     if (*wanted && model_config_use_nextn(file, config, &why) == RAD_OK) return RAD_OK;
     if (sources != (draft_bit(DRAFT_FORCED) | draft_bit(DRAFT_NEXTN))) return RAD_OK;
-    if (on_gpu) rad_fail(&why, RAD_E_UNSUPPORTED, "heads that guess compute on the CPU alone so far");
+    if (on_gpu)
+        rad_fail(&why, RAD_E_UNSUPPORTED, "heads that guess compute on the CPU alone so far");
     return rad_fail(err, RAD_E_UNSUPPORTED, "speculative_algorithm 'nextn': %s",
                     why.text[0] ? why.text : "the model's file has no head that guesses");
 }

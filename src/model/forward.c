@@ -42,8 +42,8 @@ static size_t scratch_bytes(const model_weights *w, uint32_t max_tokens, uint32_
         most = RAD_MAX(most, gemm_scratch_bytes(w->layer_embd_proj, max_tokens));
     for (uint32_t i = 0; i < config_all_layers(&w->config); i++) {
         const layer_weights *l = &w->layers[i];
-        const gemm_weight *all[] = {l->qkv,      l->attn_output, l->gate_up,   l->shared_gate_up,
-                                    l->latent_q, l->ssm_gates,   l->embd_gate, l->embd_proj,
+        const gemm_weight *all[] = {l->qkv,       l->attn_output, l->gate_up,   l->shared_gate_up,
+                                    l->latent_q,  l->ssm_gates,   l->embd_gate, l->embd_proj,
                                     l->nextn_proj};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             if (all[k]) most = RAD_MAX(most, gemm_scratch_bytes(all[k], max_tokens));

@@ -74,9 +74,9 @@ typedef struct writer {
 static rad_status store(writer *w, uint32_t count)
 {
     const bool latent = w->s.l->mixer == MIXER_LATENT;
-    const rad_status status =
-        rad_kv_pool_set_kv_buffer(w->s.batch->token_to_kv_pool, w->s.l->attn_layer, w->n->slots,
-                                  count, w->s.b->k, latent ? NULL : w->s.b->v);
+    const rad_status status = rad_kv_pool_set_kv_buffer(w->s.batch->token_to_kv_pool,
+                                                        w->s.l->attn_layer, w->n->slots, count,
+                                                        w->s.b->k, latent ? NULL : w->s.b->v);
     if (status == RAD_OK) return RAD_OK;
     return rad_fail(w->err, status, "model: entries of the head that guesses could not be stored");
 }
@@ -142,16 +142,17 @@ static rad_status write_known(writer *w, const float *norm)
         const uint32_t start = b->extend_start_loc[r], last = start + b->extend_seq_lens[r] - 1;
         const uint32_t before = b->nextn->before[r], prefix = b->extend_prefix_lens[r];
         if (before != NEXTN_NOWHERE && prefix && status == RAD_OK) {
-            const rad_slot *row = rad_req_to_token_row(b->req_to_token_pool, b->req_pool_indices[r]);
+            const rad_slot *row =
+                rad_req_to_token_row(b->req_to_token_pool, b->req_pool_indices[r]);
             status = add_entry(w, &(nextn_entry){w->n->places + (size_t)before * w->s.c->dim,
-                                           b->input_ids[start], prefix - 1, row[prefix - 1]});
+                                                 b->input_ids[start], prefix - 1, row[prefix - 1]});
         }
         for (uint32_t t = start; t <= last && status == RAD_OK; t++)
             if (!next_unknown(b, r, t))
                 status = add_entry(
                     w, &(nextn_entry){norm + (size_t)t * w->s.c->dim,
-                                t < last ? b->input_ids[t + 1] : b->nextn->next_ids[r],
-                                b->positions[t], b->out_cache_loc[t]});
+                                      t < last ? b->input_ids[t + 1] : b->nextn->next_ids[r],
+                                      b->positions[t], b->out_cache_loc[t]});
     }
     return status == RAD_OK ? flush_entries(w) : status;
 }
@@ -199,7 +200,7 @@ rad_status nextn_guess(const forward_pass *pass, const forward_batch *batch, con
     if (status != RAD_OK) return status;
     for (uint32_t i = 0; i < batch->num_tokens; i++)
         n->entries[i] = (nextn_entry){n->places + from[i] * dim, batch->input_ids[i],
-                                batch->positions[i], batch->out_cache_loc[i]};
+                                      batch->positions[i], batch->out_cache_loc[i]};
     make_entries(&s, n->entries, batch->num_tokens);
     status = forward_mixer(&s, err);
     if (status != RAD_OK) return status;

@@ -49,11 +49,29 @@ static bool owns(const req *r, uint32_t position)
     return position >= r->kv.protected_len;
 }
 
+/* Whether its guesses are kept often enough for it to be told of this step. */
+static bool is_fed(scheduler *s)
+{
+    draft_nextn *d = &s->draft_nextn;
+    uint32_t decodes = 0;
+    if (s->drafts.at_any_price) return true;
+    for (uint32_t i = 0; i < s->batch.num_reqs; i++)
+        decodes += s->batch.reqs[i]->state == REQ_DECODE;
+    d->in_vain += decodes && decodes < DRAFT_FULL;
+    if (d->kept != s->stats.drafts.accepted[DRAFT_NEXTN]) d->in_vain = d->unfed = 0;
+    d->kept = s->stats.drafts.accepted[DRAFT_NEXTN];
+    if (d->in_vain < NEXTN_FED) return true;
+    if (d->in_vain < NEXTN_FED + RAD_MAX(d->unfed, (uint32_t)NEXTN_FED)) return false;
+    d->in_vain = 0;
+    d->unfed = RAD_MIN(2 * RAD_MAX(d->unfed, (uint32_t)NEXTN_FED), (uint32_t)NEXTN_UNFED_MOST);
+    return true;
+}
+
 void draft_nextn_tell(scheduler *s)
 {
     draft_nextn *d = &s->draft_nextn;
     const schedule_batch *b = &s->batch;
-    if (!d->runner || d->failed) return;
+    if (!d->runner || d->failed || !s->drafts.most || !is_fed(s)) return;
     for (uint32_t i = 0; i < b->num_reqs; i++) {
         const req *r = b->reqs[i];
         const uint32_t prefix = b->extend_prefix_lens[i], end = b->seq_lens[i];

@@ -28,6 +28,11 @@
 /* Of the runner's places the first are kept, and as many behind them are for the head's own. */
 enum { NEXTN_PLACES = DRAFT_FULL };
 
+/* Entries cost eh_proj, K and V of a step's tokens, and of a prompt what its last layer makes of
+ * each. So a head of which so many steps kept no guess, be it wrong or too dear to ask, is not fed
+ * for as many, and twice as many each time that it was in vain again. */
+enum { NEXTN_FED = 1 << 10, NEXTN_UNFED_MOST = 1 << 16 };
+
 /* What a request has that guesses. */
 typedef struct nextn_place {
     struct req *owner; /* NULL: nobody */
@@ -43,7 +48,11 @@ typedef struct draft_nextn {
     bool failed;    /* a pass of it did: it guesses no more */
     uint32_t first_scratch; /* slot */
     uint32_t num_scratch;
+    uint64_t kept;    /* of its guesses, so far; and since then */
+    uint32_t in_vain; /* so many steps in which something could be guessed */
+    uint32_t unfed; /* after NEXTN_FED of these so many are without it; 0: no such time came yet */
     uint32_t max_reqs;
+    uint32_t reserved;
     rad_token *next_ids; /* [max_reqs] of a step */
     uint32_t *before;    /* [max_reqs] */
     forward_nextn told;

@@ -967,7 +967,7 @@ static rad_status layer(const judge *j, uint32_t l)
     const layer_config *lc = &j->c.layers[l];
     rad_status s = mixer_block(j, l);
     if (s != RAD_OK || lc->no_ffn) return s;
-    return !lc->experts                 ? feed_forward_block(j, l)
+    return !lc->experts                ? feed_forward_block(j, l)
            : j->c.arch->experts_beside ? both_block(j, l)
                                        : experts_block(j, l);
 }
@@ -1129,9 +1129,9 @@ static rad_status run_head(judge *j, const rad_token *tokens, uint32_t count, co
                   j->normed, logits);
 }
 
-rad_status model_reference_nextn(const rad_env *env, const gguf_file *file,
-                                 const rad_token *tokens, uint32_t num_tokens, uint32_t known,
-                                 double *logits, double *clear, rad_error *err)
+rad_status model_reference_nextn(const rad_env *env, const gguf_file *file, const rad_token *tokens,
+                                 uint32_t num_tokens, uint32_t known, double *logits, double *clear,
+                                 rad_error *err)
 {
     judge j = {.file = file, .num_tokens = num_tokens, .err = err, .clear = clear};
     const rad_env full = rad_env_or_default(env);

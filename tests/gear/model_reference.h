@@ -29,8 +29,8 @@ rad_status model_reference_routed(const rad_env *env, const gguf_file *file,
  * logits[num_tokens - 1][vocab_size], row i behind tokens[i + 1]. The model has seen
  * tokens[0 .. known); what stands behind, the head has guessed, and goes on from what it has made
  * of that. RAD_E_UNSUPPORTED as model_config_use_nextn's. */
-rad_status model_reference_nextn(const rad_env *env, const gguf_file *file,
-                                 const rad_token *tokens, uint32_t num_tokens, uint32_t known,
-                                 double *logits, double *clear, rad_error *err);
+rad_status model_reference_nextn(const rad_env *env, const gguf_file *file, const rad_token *tokens,
+                                 uint32_t num_tokens, uint32_t known, double *logits, double *clear,
+                                 rad_error *err);
 
 #endif
