@@ -307,7 +307,7 @@ static void run_cell(const gguf_file *file, const char *model, cell what, fault 
     snprintf(w.what, sizeof w.what, "%s %s page %u %s %s", model, policy_names[what.policy],
              what.page_size, kv_dtype_name(what.dtype), store_names[what.store]);
     w.make_prompt = make_prompt;
-    w.drafts = below(4) == 0;
+    w.drafts = below(4) == 0 || witness_nextn;
     w.abort_every = 200; /* steps that wait for a fetch are many */
     w.wrong_is_meant = f == FAULT_LOADED || f == FAULT_STORED;
     if (f == FAULT_LOADED) w.before = spoil_loaded;
@@ -456,16 +456,21 @@ static void run_recurrent(store_kind store)
         const uint32_t every = all ? 1 : SLOW && !test_scale(0, 1) ? RAD_COUNT(p1_recurrent) : 2;
         if ((m + seed + (uint32_t)store) % every) continue;
         tiny_writer writer;
-        gguf_file *file = p1_open(&p1_recurrent[m], &writer);
+        tiny_model model = p1_recurrent[m];
+        model.nextn_knows = tiny_is(&model, "qwen35 qwen35moe");
+        model.nextn = model.nextn_knows;
+        gguf_file *file = p1_open(&model, &writer);
         for (uint32_t i = 0; i < NUM_POLICIES * 2; i++) {
             cell what = {.policy = i / 2,
                          .page_size = (i + m + seed) % 2 ? 16 : 1,
                          .dtype = (i + seed / 2) % 2 ? RAD_BF16 : RAD_F32,
                          .store = store};
+            witness_nextn = model.nextn && i % 2;
             if (all || i % 6 == (seed + m) % 6)
-                run_cell(file, p1_recurrent[m].arch, what, FAULT_NONE,
+                run_cell(file, model.arch, what, FAULT_NONE,
                          SLOW ? 4 : (uint32_t)test_scale(34, 300));
         }
+        witness_nextn = false;
         gguf_close(file);
         tiny_model_fini(&writer);
     }
@@ -491,21 +496,26 @@ TEST(files_give_windows_back_after_a_restart)
     run_windows(STORE_FILE);
 }
 
-/* One row for all heads, which has no V of its own: to the host, to files, and back. */
+/* One row for all heads, which has no V of its own: to the host, to files, and back. With the layer
+ * of a head that guesses, in half of the cells. */
 TEST(latent_rows_come_back_as_they_were)
 {
     static const store_kind stores[] = {STORE_NONE, STORE_FILE};
     uint64_t seed = fix_seed();
     tiny_writer writer;
-    gguf_file *file = p1_open(&p1_latent, &writer);
+    tiny_model model = p1_latent;
+    model.nextn = model.nextn_knows = true;
+    gguf_file *file = p1_open(&model, &writer);
     for (uint32_t i = 0; i < NUM_POLICIES * 2; i++) {
         if (SLOW && !test_scale(0, 1) && i % NUM_POLICIES != seed % NUM_POLICIES) continue;
         cell what = {.policy = i / 2,
                      .page_size = (i + seed) % 2 ? 16 : 1,
                      .dtype = i % 2 ? RAD_BF16 : RAD_F32,
                      .store = stores[(i + seed / 2) % 2]};
+        witness_nextn = (i + seed / 4) % 2;
         run_cell(file, p1_latent.arch, what, FAULT_NONE, SLOW ? 4 : (uint32_t)test_scale(34, 300));
     }
+    witness_nextn = false;
     gguf_close(file);
     tiny_model_fini(&writer);
 }
