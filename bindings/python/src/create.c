@@ -255,6 +255,7 @@ bool cache_params_read(cache_object *c, PyObject *args, PyObject *kwargs, const 
     }
     c->page_size = p->page_size ? p->page_size : 1;
     c->is_eagle = p->is_eagle;
+    c->has_receipts = c->states || p->window_tokens;
     return true;
 }
 
@@ -322,6 +323,8 @@ static PyObject *streaming_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     INCREF(inner);
     c->inner = inner;
     c->page_size = inner->page_size;
+    c->is_eagle = inner->is_eagle;
+    c->has_receipts = inner->has_receipts;
     if (inner->has_threads) cache_with_threads(c);
     return (PyObject *)c;
 fail:

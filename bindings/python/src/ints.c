@@ -265,6 +265,21 @@ static bool take_item(PyObject *from, Py_ssize_t i, long long *value)
     return true;
 }
 
+/* The first entries of a list that are plain ints of 31 bits, as tokens are: how many. Nothing of
+ * Python's code runs, so the list stays as it is. */
+static Py_ssize_t take_plain(PyObject *list, Py_ssize_t count, int32_t *to)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PyList_GetItem(list, i); /* borrowed */
+        if (Py_TYPE(item) != &PyLong_Type) return i;
+        int over;
+        long value = PyLong_AsLongAndOverflow(item, &over);
+        if (value < 0 || value > INT32_MAX) return i; /* over: it is -1 */
+        to[i] = (int32_t)value;
+    }
+    return count;
+}
+
 static bool take_sequence(PyObject *from, const char *name, ints_what what, ints_in *in)
 {
     if (!PySequence_Check(from) || PyUnicode_Check(from)) {
@@ -276,7 +291,8 @@ static bool take_sequence(PyObject *from, const char *name, ints_what what, ints
     if (in->count < 0) return false;
     int32_t *to = copy_place(in->few, &in->copy, in->count);
     if (!to) return false;
-    for (Py_ssize_t i = 0; i < in->count; i++) {
+    for (Py_ssize_t i = PyList_Check(from) ? take_plain(from, in->count, to) : 0; i < in->count;
+         i++) {
         long long value;
         if (!take_item(from, i, &value)) {
             PyErr_Clear();
@@ -326,6 +342,87 @@ void ints_give_back(ints_in *in)
     in->viewed = false;
     in->copy = NULL;
     in->keeps = NULL;
+}
+
+/* ---- a row of a matrix ---- */
+
+/* What a matrix must be, and where its rows are. */
+typedef struct matrix {
+    char *data;
+    long long rows, columns, step, next; /* step, next: bytes */
+} matrix;
+
+static bool see_matrix_tensor(PyObject *from, matrix *m)
+{
+    WORD(data_ptr, "data_ptr");
+    WORD(dtype, "dtype");
+    WORD(is_cpu, "is_cpu");
+    WORD(shape, "shape");
+    WORD(stride, "stride");
+    if (!know_torch()) return false;
+    PyObject *flag = PyObject_GetAttr(from, is_cpu), *type = PyObject_GetAttr(from, dtype);
+    PyObject *lengths = PyObject_GetAttr(from, shape);
+    PyObject *steps = PyObject_CallMethodObjArgs(from, stride, NULL);
+    Py_ssize_t address = 0;
+    if (flag == Py_True && type == torch_int32 && lengths && steps && PyTuple_Check(lengths) &&
+        PyTuple_Check(steps) && PyTuple_Size(lengths) == 2 && PyTuple_Size(steps) == 2 &&
+        ask_number(from, data_ptr, &address)) {
+        m->rows = PyLong_AsLongLong(PyTuple_GetItem(lengths, 0));
+        m->columns = PyLong_AsLongLong(PyTuple_GetItem(lengths, 1));
+        m->step = PyLong_AsLongLong(PyTuple_GetItem(steps, 0)) * 4;
+        m->next = PyLong_AsLongLong(PyTuple_GetItem(steps, 1)) * 4;
+        m->data = (char *)address;
+    }
+    XDECREF(flag);
+    XDECREF(type);
+    XDECREF(lengths);
+    XDECREF(steps);
+    return !PyErr_Occurred();
+}
+
+static bool see_matrix_buffer(PyObject *from, Py_buffer *view, matrix *m)
+{
+    if (PyObject_GetBuffer(from, view, PyBUF_FORMAT | PyBUF_STRIDES | PyBUF_WRITABLE)) return false;
+    if (integer_bytes(view) == 4 && view->ndim == 2)
+        *m =
+            (matrix){view->buf, view->shape[0], view->shape[1], view->strides[0], view->strides[1]};
+    return true;
+}
+
+bool ints_row_begin(PyObject *table, PyObject *index_arg, Py_ssize_t count, ints_row *row)
+{
+    uint32_t index = 0;
+    matrix m = {0};
+    bool viewed = PyObject_CheckBuffer(table);
+    row->keeps = NULL;
+    if (!arg_u32(index_arg, "row", &index)) return false;
+    if (viewed ? !see_matrix_buffer(table, &row->view, &m)
+               : has(table, "data_ptr") && !see_matrix_tensor(table, &m))
+        return false;
+    if (m.next != 4) {
+        PyErr_Format(PyExc_TypeError,
+                     "table must be a writable matrix of int32 in the host's memory (numpy, torch, "
+                     "Array), its rows without gaps; this %R is none",
+                     (PyObject *)Py_TYPE(table));
+    } else if (index >= m.rows || count > m.columns) {
+        PyErr_Format(PyExc_IndexError, "table[%u] with %zd slots: it has %lld rows of %lld", index,
+                     count, m.rows, m.columns);
+    } else {
+        row->data = (int32_t *)(void *)(m.data + index * m.step);
+        if (!viewed) INCREF(table);
+        row->keeps = viewed ? NULL : table;
+        return true;
+    }
+    if (viewed) PyBuffer_Release(&row->view);
+    return false;
+}
+
+void ints_row_end(ints_row *row)
+{
+    if (row->keeps)
+        DECREF(row->keeps);
+    else
+        PyBuffer_Release(&row->view);
 }
 
 /* ---- out ---- */
@@ -382,6 +479,17 @@ static void widen(const int32_t *from, Py_ssize_t count, int64_t *to)
         to[i] = from[i];
 }
 
+PyObject *ints_array(const int32_t *from, Py_ssize_t count, bool wide)
+{
+    void *to;
+    PyObject *result = array_new(wide ? E_I64 : E_I32, count, &to);
+    if (result && wide)
+        widen(from, count, to);
+    else if (result && count)
+        memcpy(to, from, (size_t)count * sizeof *from);
+    return result;
+}
+
 void ints_drop(ints_out *out)
 {
     if (out->viewed) PyBuffer_Release(&out->view);
@@ -396,12 +504,7 @@ PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count)
 {
     PyObject *result = into;
     if (out->is_fresh) {
-        void *to;
-        result = array_new(out->fresh_wide ? E_I64 : E_I32, count, &to);
-        if (result && out->fresh_wide)
-            widen(out->data, count, to);
-        else if (result && count)
-            memcpy(to, out->data, (size_t)count * sizeof *out->data);
+        result = ints_array(out->data, count, out->fresh_wide);
     } else {
         if (out->wide) widen(out->data, count, out->wide);
         INCREF(result);

@@ -143,7 +143,61 @@ static PyObject *call_unlock(PyObject *self, PyObject *lock)
     return NULL;
 }
 
+/* ---- locks by node ---- */
+
+rad_status node_lock(cache_object *c, rad_ref node, int64_t *change, rad_error *err)
+{
+    rad_receipt receipt = {0};
+    if (c->has_receipts)
+        return error_words(err, RAD_E_UNSUPPORTED,
+                           "a cache with windows or states needs a Lock: inc_lock_ref");
+    rad_status status = rad_cache_inc_lock_ref(c->cache, node, &receipt, err);
+    *change = receipt.evictable_change;
+    if (status == RAD_OK) c->num_out++;
+    return status;
+}
+
+rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error *err)
+{
+    /* Receipts of one node are alike where there are no windows and no states. */
+    rad_receipt receipt = {.node = node, .held = 1};
+    rad_status status = rad_cache_dec_lock_ref(c->cache, &receipt, err);
+    *change = receipt.evictable_change;
+    if (status == RAD_OK && c->num_out) c->num_out--;
+    return status;
+}
+
+static PyObject *by_node(PyObject *self, PyObject *node_arg, const char *call,
+                         rad_status (*f)(cache_object *, rad_ref, int64_t *, rad_error *))
+{
+    cache_object *c = (cache_object *)self;
+    rad_ref node;
+    int64_t change;
+    rad_error err;
+    if (!arg_ref(node_arg, "node", &node) || !cache_enter(c, call)) return NULL;
+    rad_status status = f(c, node, &change, &err);
+    if (!cache_leave(c)) return NULL;
+    if (status) return raise_status(status, &err, call);
+    return PyLong_FromLongLong(change);
+}
+
+static PyObject *call_lock_node(PyObject *self, PyObject *node)
+{
+    return by_node(self, node, "lock_node", node_lock);
+}
+
+static PyObject *call_unlock_node(PyObject *self, PyObject *node)
+{
+    return by_node(self, node, "unlock_node", node_unlock);
+}
+
 PyMethodDef lock_calls[] = {
+    {"lock_node", call_lock_node, METH_O,
+     "lock_node(node) -> int\n\nLocks like inc_lock_ref, for engines that keep no Lock: whoever "
+     "knows the node may give one back. What it added to evictable_size. Not with windows or "
+     "states."},
+    {"unlock_node", call_unlock_node, METH_O,
+     "unlock_node(node) -> int\n\nGives one of lock_node's back. StateError: it has none."},
     {"inc_lock_ref", call_lock, METH_O,
      "inc_lock_ref(node) -> Lock\n\nKeeps the node and its path from being evicted."},
     {"dec_lock_ref", call_unlock, METH_O, "dec_lock_ref(lock) -> int\n\nAs lock.release()."},

@@ -100,6 +100,39 @@ static PyObject *kv_alloc(PyObject *self, fast_args args, Py_ssize_t nargs, PyOb
     return take_pages((kv_object *)self, "alloc", a[0], a[1], NULL);
 }
 
+static PyObject *kv_alloc_slots(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"alloc_slots", 1, 2, {"count", "dtype"}, {0}};
+    kv_object *k = (kv_object *)self;
+    PyObject *a[2], *result = NULL;
+    uint32_t count = 0;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "count", &count) ||
+        !handle_enter(&k->h, "alloc_slots"))
+        return NULL;
+    bool wide = a[1] && PyUnicode_Check(a[1]) && !PyUnicode_CompareWithASCIIString(a[1], "int64");
+    uint32_t ps = rad_kv_page_size(k->kv), pages = count / ps + (count % ps != 0);
+    int32_t *slots = NULL;
+    if (pages <= rad_kv_num_pages(k->kv)) { /* no array for what there cannot be */
+        slots = malloc(((size_t)pages * ps + 1) * sizeof *slots);
+        if (!slots) PyErr_NoMemory();
+    }
+    if (slots && rad_kv_alloc(k->kv, slots, pages) == RAD_OK) {
+        for (uint32_t i = pages; ps > 1 && i-- > 0;) { /* from the back: in place */
+            rad_page page = slots[i];
+            for (uint32_t j = 0; j < ps; j++)
+                slots[(size_t)i * ps + j] = page * (int32_t)ps + (int32_t)j;
+        }
+        result = ints_array(slots, (Py_ssize_t)pages * ps, wide);
+        if (!result) rad_kv_free_slots(k->kv, slots, pages * ps, NULL);
+    } else if (!PyErr_Occurred()) {
+        INCREF(Py_None);
+        result = Py_None;
+    }
+    free(slots);
+    handle_leave(&k->h);
+    return result;
+}
+
 static PyObject *kv_alloc_tail(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static signature s = {"alloc_tail", 2, 3, {"count", "num_window", "out"}, {0}};
@@ -142,6 +175,44 @@ static PyObject *kv_free_window(PyObject *self, PyObject *pages)
 static PyObject *kv_free_slots(PyObject *self, PyObject *slots)
 {
     return give_pages(self, "free_slots", rad_kv_free_slots, slots);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    rad_page x = *(const rad_page *)a, y = *(const rad_page *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint32_t without_repeats(rad_page *pages, uint32_t count)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!kept || pages[i] != pages[kept - 1]) pages[kept++] = pages[i];
+    return kept;
+}
+
+/* Slots of one page mostly stand together; where a page comes twice all the same, sorting tells. */
+static rad_status free_pages_of(rad_kv_allocator *kv, const int32_t *slots, uint32_t count,
+                                rad_error *err)
+{
+    int32_t ps = (int32_t)rad_kv_page_size(kv);
+    rad_page *pages = malloc(((size_t)count + 1) * sizeof *pages);
+    if (!pages) return error_words(err, RAD_E_NOMEM, "KVAllocator.free_pages_of: no memory");
+    for (uint32_t i = 0; i < count; i++)
+        pages[i] = slots[i] < 0 ? slots[i] : slots[i] / ps;
+    count = without_repeats(pages, count);
+    rad_status status = rad_kv_free(kv, pages, count, err);
+    if (status == RAD_E_STATE) {
+        qsort(pages, count, sizeof *pages, by_number);
+        status = rad_kv_free(kv, pages, without_repeats(pages, count), err);
+    }
+    free(pages);
+    return status;
+}
+
+static PyObject *kv_free_pages_of(PyObject *self, PyObject *slots)
+{
+    return give_pages(self, "free_pages_of", free_pages_of, slots);
 }
 
 static bool same_length(const ints_in *in, int arrays, const char *call)
@@ -378,6 +449,9 @@ static PyMethodDef kv_methods[] = {
     FAST("alloc_tail", kv_alloc_tail,
          "alloc_tail(count, num_window, out=None) -> Array | out | None\n\nTakes pages of which "
          "only the last num_window get a window side."),
+    FAST("alloc_slots", kv_alloc_slots,
+         "alloc_slots(count, dtype='int32') -> Array | None\n\nThe slots of as many pages as hold "
+         "`count` tokens; None as above."),
     {"free", kv_free, METH_O,
      "free(pages) -> None\n\nGives pages back. StateError names the first that is not handed out "
      "(a double free, say); then nothing was freed."},
@@ -386,6 +460,9 @@ static PyMethodDef kv_methods[] = {
     {"free_slots", kv_free_slots, METH_O,
      "free_slots(slots) -> None\n\nFrees the pages under the slots of consecutive positions of "
      "one row, of which the first starts a page."},
+    {"free_pages_of", kv_free_pages_of, METH_O,
+     "free_pages_of(slots) -> None\n\nFrees the pages that these slots are in, each once, whatever "
+     "their order."},
     FAST("alloc_extend", kv_alloc_extend,
          "alloc_extend(prefix_lens, seq_lens, last_loc, out=None) -> Array | out | None\n\nSlots "
          "for extending requests from prefix_lens[i] to seq_lens[i] tokens; last_loc[i] is the "

@@ -14,6 +14,7 @@
  *     insert.c    insert, evict, take_freed
  *     lock.c      Lock
  *     match_handle.c  MatchHandle
+ *     row.c       publish_row, for engines whose requests and rows are Python's
  *     request.c   Request, and the calls that take one
  *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
  *     tiers.c     HiRadixCache's own calls
@@ -55,6 +56,10 @@ extern PyObject *error_class; /* radish.Error */
  * with `what`. Returns NULL. A pending exception of a callback goes before. */
 PyObject *raise_status(rad_status status, const rad_error *err, const char *what);
 
+/* For what stands between Python and the library: a status with words of its own, for raise_status.
+ * `err` may be NULL. */
+rad_status error_words(rad_error *err, rad_status status, const char *words);
+
 /* The env that objects are made with: messages go to the logging module's logger "radish". */
 const rad_env *module_env(void);
 
@@ -78,7 +83,7 @@ bool storage_init(PyObject *module);
 
 typedef PyObject *const *fast_args;
 
-enum { MOST_ARGS = 12 };
+enum { MOST_ARGS = 14 };
 
 /* A call's arguments: the first `positional` by place or name, the others by name only. */
 typedef struct signature {
@@ -173,6 +178,19 @@ bool ints_place(PyObject *into, const char *name, Py_ssize_t room, ints_out *out
  * its own object, or a new Array of `count`. */
 PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count);
 void ints_drop(ints_out *out); /* on an error, instead */
+
+/* Row `index` of a matrix of int32 in the host's memory (numpy, torch, Array), which is read and
+ * written where it lies. */
+typedef struct ints_row {
+    int32_t *data;
+    Py_buffer view;
+    PyObject *keeps;
+} ints_row;
+/* It must have `count` columns. Given back by ints_row_end, if true. */
+bool ints_row_begin(PyObject *matrix, PyObject *index, Py_ssize_t count, ints_row *row);
+void ints_row_end(ints_row *row);
+/* A new Array of these, "int64" or "int32" as `wide` says; NULL with an exception. */
+PyObject *ints_array(const int32_t *from, Py_ssize_t count, bool wide);
 
 /* ---- array.c ---- */
 
@@ -325,6 +343,7 @@ typedef struct cache_object {
     uint32_t num_freed, room_freed, most_freed;
     uint32_t page_size, num_out; /* locks and requests that hold something of it */
     bool is_eagle, collects, has_threads;
+    bool has_receipts;                 /* its locks differ: windows, states */
     PyObject *raised[3];               /* by a callback, for when the call has ended */
     left_over *left_over;              /* locks and requests that were dropped at a bad time */
     struct cache_object *next, **link; /* all that have threads, for the interpreter's exit */
@@ -352,7 +371,7 @@ bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens
                          PyObject *extra_key, PyObject *cache_salt);
 
 /* Its calls, by file; each table ends with NULL. */
-extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[],
+extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[], row_calls[],
     request_calls[], look_calls[];
 
 /* ---- create.c ---- */
@@ -383,6 +402,9 @@ typedef struct lock_object {
     rad_receipt receipt;
 } lock_object;
 PyObject *lock_new(cache_object *c, const rad_receipt *receipt);
+/* Locks that are counted by node, without an object: of caches without windows and states. */
+rad_status node_lock(cache_object *c, rad_ref node, int64_t *change, rad_error *err);
+rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error *err);
 
 /* ---- insert.c ---- */
 
