@@ -43,7 +43,7 @@ def _tokens(key):
 
 
 # What differs between SGLang's versions: fields that a result has, results that are plain numbers.
-_BEST = ("best_match_node",) if "best_match_node" in _base.MatchResult._fields else ()
+_MORE_NODES = len({"last_host_node", "best_match_node"} & set(_base.MatchResult._fields))
 _LAST = "last_device_node" in getattr(_base.InsertResult, "__dataclass_fields__", ())
 # Since the summer of 2026 a free says where in the request's row its slots stood, and one event tells of
 # all blocks of a node that went; before, each block has one.
@@ -142,17 +142,18 @@ class RadixCache(_base.BasePrefixCache):
         if params.enable_metrics:
             self.init_metrics_collector()
         size = getattr(pool, "size", None)
-        # What SGLang's allocators give may lie beyond their size (padding, pools of several kinds).
-        pages = max(size // self.page_size * 2, self.MOST_PAGES) if isinstance(size, int) else self.MOST_PAGES
         # The allocator's pages are the tree's where they are as large; else any slot may stand for any token.
         paged_alike = isinstance(size, int) and getattr(pool, "page_size", self.page_size) == self.page_size
         self._own = None if paged_alike else _OwnSlots(self.page_size)
-        self.core = _core.RadixCache(
-            page_size=self.page_size, free_list=pages, eviction_policy=self.eviction_policy,
-            is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events)
+        if paged_alike and isinstance(pool, _Allocator):  # what leaves the tree goes there by itself
+            self._direct, behind = True, {"kv_allocator": pool.core}
+        else:  # what SGLang's allocators give may lie beyond their size (padding, pools of several kinds)
+            pages = max(size // self.page_size * 2, self.MOST_PAGES) if isinstance(size, int) else self.MOST_PAGES
+            self._direct, behind = False, {"free_list": pages}
+        self.core = _core.RadixCache(page_size=self.page_size, eviction_policy=self.eviction_policy,
+                                     is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events, **behind)
         self.root_node = Node(self, 0)
-        self._locks = {}  # node: receipts, the newest last
-        self._events_before = []
+        self._nothing = self._matched(torch.empty(0, dtype=torch.int64), 0)
         self.reset()
 
     @classmethod
@@ -166,14 +167,16 @@ class RadixCache(_base.BasePrefixCache):
     # ---- the tree ----
 
     def reset(self):
-        self._locks.clear()
         self.core.reset()
-        self.core.take_freed()  # all at once: SGLang clears its allocator itself
+        if not self._direct:
+            self.core.take_freed()  # all at once: SGLang clears its allocator itself
         if self._own:
             self._own = _OwnSlots(self.page_size)
 
     def _give_back(self):
         """Slots that left the tree go to whom they came from."""
+        if self._direct:
+            return
         freed = self.core.take_freed("int64", slots=True)
         if not len(freed):
             return
@@ -200,21 +203,18 @@ class RadixCache(_base.BasePrefixCache):
         return count - count % self.page_size
 
     def match_prefix(self, params):
-        key = params.key
-        if self.disable or not len(key.token_ids):
-            return self._matched(torch.empty(0, dtype=torch.int64), 0)
-        found = self.core.match_prefix(_tokens(key), "int64", extra_key=key.extra_key)
+        tokens = _tokens(params.key)
+        if self.disable or not len(tokens):
+            return self._nothing
+        found = self.core.match_prefix(tokens, "int64", extra_key=params.key.extra_key)
+        if not found.prefix_tokens:
+            return self._nothing
         slots = _tensor(found.slots)
-        if self._own:
-            slots = self._own.values[slots]
-        return self._matched(slots, found.last_node)
+        return self._matched(self._own.values[slots] if self._own else slots, found.last_node)
 
     def _matched(self, slots, node):
         node = Node(self, node) if node else self.root_node
-        if self._elsewhere:
-            slots = slots.to(self.device)
-        return _base.MatchResult(device_indices=slots, last_device_node=node, last_host_node=node,
-                                 **dict.fromkeys(_BEST, node))
+        return _base.MatchResult(slots.to(self.device) if self._elsewhere else slots, node, *[node] * _MORE_NODES)
 
     def _insert(self, tokens, slots, extra_key, priority, chunked=False):
         """Tokens of the prefix that was there before, and the last node. The tree takes the slots
@@ -259,73 +259,89 @@ class RadixCache(_base.BasePrefixCache):
     def inc_lock_ref(self, node):
         if self.disable or not node.ref:
             return _locked(delta=0)
-        lock = self.core.inc_lock_ref(node.ref)
-        self._locks.setdefault(node.ref, []).append(lock)
-        return _locked(delta=lock.evictable_change)
+        return _locked(delta=self.core.lock_node(node.ref))
 
     def dec_lock_ref(self, node, params=None):
         if self.disable or not node.ref:
             return _unlocked(delta=0)
-        locks = self._locks.get(node.ref)
-        if not locks:
-            raise RuntimeError(f"dec_lock_ref: {node} is not locked")
-        change = self.core.dec_lock_ref(locks.pop())
-        if not locks:
-            del self._locks[node.ref]
-        return _unlocked(delta=change)
+        return _unlocked(delta=self.core.unlock_node(node.ref))
 
     # ---- requests ----
 
+    def _publish(self, req, tokens, table, row, **how):
+        """All of it in one call; (the last node, tokens that the tree has, the row's slots)."""
+        node, kept, slots, freed = self.core.publish_row(
+            tokens, table, row, req.last_node.ref if req.last_node is not None else 0, req.cache_protected_len,
+            extra_key=req.extra_key, priority=getattr(req, "priority", 0) or 0, dtype="int64", **how)
+        if freed is not None:
+            freed = _tensor(freed)
+            self._free(freed.to(self.device) if self._elsewhere else freed)
+        return node, kept, slots
+
     def _row(self, req, count):
-        return self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
+        """Where the row is: a table and its number there, on the CPU."""
+        table = self.req_to_token_pool.req_to_token
+        if not self._elsewhere:
+            return table, req.req_pool_idx
+        return table[req.req_pool_idx:req.req_pool_idx + 1, :count].cpu(), 0
 
     def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
         count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
-        slots = self._row(req, count)
         if self.disable:  # of 2026-08: the protected prefix is not this request's
             protected = 0 if kv_len_to_handle is None else req.cache_protected_len
-            self._free(slots[protected:], protected)
+            self._free(self.req_to_token_pool.req_to_token[req.req_pool_idx, protected:count], protected)
             return
-        kept, known = self._cacheable(count), self._cacheable(count)
-        if is_insert and not self.disable_finished_insert:
-            tokens = (req.origin_input_ids + req.output_ids)[:count]
-            known, _ = self._insert(tokens, slots.to(torch.int64), req.extra_key,
-                                    getattr(req, "priority", 0))
-        if known > req.cache_protected_len:  # another request's are in the tree
-            self._free(slots[req.cache_protected_len:known], req.cache_protected_len)
-        if kept < count:
-            self._free(slots[kept:], kept)
-        if req.last_node is not None:
-            self.dec_lock_ref(req.last_node)
+        is_insert = is_insert and not self.disable_finished_insert
+        if self._own:
+            self._finish_apart(req, (req.origin_input_ids + req.output_ids)[:count], is_insert)
+        else:
+            self._publish(req, req.origin_input_ids, *self._row(req, count), more_tokens=req.output_ids,
+                          num_tokens=count, finished=True, is_insert=is_insert)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
         if self.disable:
             return
         tokens = req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids
-        key = req.extra_key
-        slots = self._row(req, len(tokens))
-        mine = slots.to(torch.int64)
-        known, node = self._insert(tokens, mine, key, getattr(req, "priority", 0), chunked)
+        if self._own:
+            self._publish_apart(req, tokens, chunked)
+            return
+        table, row = self._row(req, len(tokens))
+        before = table.clone() if self._elsewhere else None
+        node, kept, slots = self._publish(req, tokens, table, row, chunked=chunked)
+        if self._elsewhere and not torch.equal(before, table):  # others were faster: theirs are in the tree
+            self.req_to_token_pool.write((req.req_pool_idx, slice(0, len(tokens))), table[0].to(self.device))
+        req.last_node, req.cache_protected_len = Node(self, node) if node else self.root_node, kept
+        slots = _tensor(slots)  # also what is not a whole page yet, which stays the request's own
+        req.prefix_indices = slots.to(self.device) if self._elsewhere else slots
+
+    # The same for slots that stand for others (_own), step by step.
+
+    def _finish_apart(self, req, tokens, is_insert):
+        count, protected = len(tokens), req.cache_protected_len
+        slots = self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
+        kept = known = self._cacheable(count)
+        if is_insert:
+            known, _ = self._insert(tokens, slots.to(torch.int64), req.extra_key, getattr(req, "priority", 0))
+        self._free(slots[protected:known], protected)  # another request's are in the tree
+        self._free(slots[kept:], kept)
+        if req.last_node is not None:
+            self.dec_lock_ref(req.last_node)
+
+    def _publish_apart(self, req, tokens, chunked):
+        slots = self.req_to_token_pool.req_to_token[req.req_pool_idx, :len(tokens)]
+        known, _ = self._insert(tokens, slots.to(torch.int64), req.extra_key, getattr(req, "priority", 0), chunked)
         have, protected = self._cacheable(len(tokens)), req.cache_protected_len
-        cached = mine[:have]
-        if known > protected or self._own:  # others were faster: theirs are in the tree
-            self._free(slots[protected:known], protected)
-            found = self.core.match_prefix(tokens, "int64", extra_key=key)
-            cached, node = _tensor(found.slots), found.last_node
-            if self._own:
-                cached = self._own.values[cached]
-            if self._elsewhere:
-                cached = cached.to(self.device)
-            if len(cached) != have:
-                raise RuntimeError(f"{len(cached)} of {have} tokens are cached after an insert")
-            self.req_to_token_pool.write((req.req_pool_idx, slice(protected, have)), cached[protected:])
-        before, req.last_node = req.last_node, Node(self, node)
+        self._free(slots[protected:known], protected)
+        found = self.core.match_prefix(tokens, "int64", extra_key=req.extra_key)
+        cached = self._matched(self._own.values[_tensor(found.slots)], 0).device_indices
+        if len(cached) != have:
+            raise RuntimeError(f"{len(cached)} of {have} tokens are cached after an insert")
+        self.req_to_token_pool.write((req.req_pool_idx, slice(protected, have)), cached[protected:])
+        before, req.last_node = req.last_node, Node(self, found.last_node)
         self.inc_lock_ref(req.last_node)
         self.dec_lock_ref(before)
         req.cache_protected_len = have
-        # What is not a whole page yet stays the request's own.
-        rest = slots[have:]
-        req.prefix_indices = torch.cat((cached, rest)) if rest.numel() else cached
+        req.prefix_indices = torch.cat((cached, slots[have:]))
 
     # ---- what it holds ----
 
@@ -392,31 +408,31 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
         return self.core.available_size
 
     def _slots(self, array):
-        if array is None or self.device == "cpu":
-            return None if array is None else _tensor(array)
-        return _tensor(array).to(self.device)
+        if array is None:
+            return None
+        return _tensor(array) if self.device == "cpu" else _tensor(array).to(self.device)
 
     def alloc(self, need_size):
-        pages = (need_size + self.page_size - 1) // self.page_size
-        taken = self._slots(self.core.alloc(pages, "int64"))
-        if taken is None or self.page_size == 1:
-            return taken
-        return (taken[:, None] * self.page_size + torch.arange(self.page_size, device=self.device)).reshape(-1)
+        return self._slots(self.core.alloc_slots(need_size, "int64"))
 
     def free(self, free_index):
-        if not free_index.numel():
-            return
-        if self.is_not_in_free_group:
-            slots = free_index.cpu()
-            if self.page_size == 1:
-                self.core.free(slots)
-            else:
-                self.core.free_slots(slots)
-        else:
-            self.free_group.append(free_index)
+        if free_index.numel():
+            self.core.free_pages_of(free_index if self.device == "cpu" else free_index.cpu())
 
     def free_segment(self, free_index, *, start_pos):
         self.free(free_index)
+
+    # Within a group what is freed is checked at once, and available at its end.
+
+    def free_group_begin(self):
+        if self.is_not_in_free_group:
+            self.core.free_group_begin()
+        self.is_not_in_free_group = False
+
+    def free_group_end(self):
+        if not self.is_not_in_free_group:
+            self.core.free_group_end()
+        self.is_not_in_free_group = True
 
     def backup_state(self):
         raise NotImplementedError("radish's allocator has no state to be put back")

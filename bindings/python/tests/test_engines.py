@@ -1,5 +1,6 @@
 """radish.sglang and radish.minisgl over the least that those engines are: their parameters and results.
 tools/test-peers.py runs the engines' own tests, given a checkout."""
+import array
 import dataclasses
 import importlib
 import random
@@ -7,6 +8,8 @@ import sys
 import types
 import unittest
 from typing import Any, NamedTuple
+
+import radish
 
 try:
     import torch
@@ -95,6 +98,26 @@ class Rows:
         self.req_to_token[indices] = values.to(torch.int32)
 
 
+class TheirAllocator:
+    """An allocator that is not radish's, and checks what comes back."""
+
+    def __init__(self, size, page_size):
+        self.size, self.page_size, self.device = size, page_size, "cpu"
+        self.pages = list(range(1, size // page_size + 1))
+
+    def available_size(self):
+        return len(self.pages) * self.page_size
+
+    def alloc(self, count):
+        taken, self.pages = self.pages[:count // self.page_size], self.pages[count // self.page_size:]
+        return torch.tensor([page * self.page_size + i for page in taken for i in range(self.page_size)])
+
+    def free(self, slots):
+        pages = torch.unique(slots // self.page_size).tolist()
+        assert not set(pages) & set(self.pages), "freed twice"
+        self.pages += pages
+
+
 class Key(NamedTuple):
     token_ids: list
     extra_key: Any = None
@@ -115,8 +138,9 @@ class Engines(unittest.TestCase):
             if name.split(".")[0] in ("sglang", "minisgl") or name in ("radish.sglang", "radish.minisgl"):
                 del sys.modules[name]
 
-    def serve(self, cache, pool, rows, tokens, answer, row, before_finish=lambda: None):
-        """One request as SGLang's scheduler takes it through; tokens found in the cache."""
+    def serve(self, cache, pool, rows, tokens, answer, row, before_finish=lambda: None, august=False):
+        """One request as SGLang's scheduler takes it through, of February or of August 2026; tokens found in
+        the cache."""
         page, total = cache.page_size, len(tokens) + len(answer)
         found = cache.match_prefix(types.SimpleNamespace(key=Key(tokens[:-1])))
         cache.inc_lock_ref(found.last_device_node)
@@ -130,20 +154,26 @@ class Engines(unittest.TestCase):
         rows.req_to_token[row, :have] = found.device_indices
         rows.req_to_token[row, have:have + need] = slots
         req = types.SimpleNamespace(
-            req_pool_idx=row, origin_input_ids=tokens, output_ids=answer, fill_ids=tokens, extra_key=None, priority=0,
-            cache_protected_len=have, last_node=found.last_device_node, prefix_indices=found.device_indices,
-            pop_committed_kv_cache=lambda: total)
+            req_pool_idx=row, origin_input_ids=tokens, output_ids=answer, extra_key=None, priority=0,
+            cache_protected_len=have, last_node=found.last_device_node, prefix_indices=found.device_indices)
+        if august:
+            req.origin_input_ids, req.output_ids = array.array("q", tokens), array.array("q", answer + [6])
+            req.get_fill_ids = lambda: array.array("q", tokens)
+        else:
+            req.fill_ids, req.pop_committed_kv_cache = tokens, lambda: total
         cache.cache_unfinished_req(req)
-        self.assertEqual(len(req.prefix_indices), len(tokens))
+        self.assertEqual(req.prefix_indices.tolist(), rows.req_to_token[row, :len(tokens)].tolist())
+        self.assertEqual(req.cache_protected_len, len(tokens) // page * page)
         before_finish()
-        cache.cache_finished_req(req)
+        cache.cache_finished_req(req, **({"kv_len_to_handle": total} if august else {}))
         return have
 
     def test_requests_lose_no_slot(self):
-        for page in (1, 4):
+        for page, theirs, august in ((1, False, False), (4, False, True), (1, True, True), (4, True, False)):
             rng = random.Random(page)
             kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
-            pool = kind(*((64,) if page == 1 else (64, page)), torch.float16, "cpu", None, False)
+            pool = TheirAllocator(64, page) if theirs else kind(
+                *((64,) if page == 1 else (64, page)), torch.float16, "cpu", None, False)
             rows = Rows()
             params = sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
                 req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=page)
@@ -153,7 +183,7 @@ class Engines(unittest.TestCase):
                 tokens = [rng.randrange(2) for _ in range(rng.randrange(2, 20))]
                 nested = [rng.randrange(2) for _ in range(8)]
                 found += self.serve(cache, pool, rows, tokens, [7, 8, 9], 1,
-                                    lambda: i % 3 or self.serve(cache, pool, rows, nested, [5], 2))
+                                    lambda: i % 3 or self.serve(cache, pool, rows, nested, [5], 2), august)
                 self.assertEqual(pool.available_size() + cache.total_size(), 64)
                 self.assertEqual(cache.protected_size(), 0)
             self.assertGreater(found, 100)
@@ -161,6 +191,25 @@ class Engines(unittest.TestCase):
             self.assertEqual(len(set(values)), len(values))
             cache.evict(types.SimpleNamespace(num_tokens=64))
             self.assertEqual(pool.available_size(), 64)
+
+    def test_a_group_of_frees(self):
+        pool = self.sglang.PagedTokenToKVPoolAllocator(32, 4, torch.float16, "cpu", None, False)
+        slots = pool.alloc(16)
+        self.assertEqual((len(slots), pool.available_size()), (16, 16))
+        self.assertIsNone(pool.alloc(17))
+        pool.free_group_begin()
+        pool.free(slots[torch.tensor([9, 8, 0])])  # pages of slots in any order
+        pool.free_segment(slots[4:5], start_pos=4)
+        self.assertEqual(pool.available_size(), 16)
+        with self.assertRaises(radish.StateError):
+            pool.free(slots[4:8])
+        pool.free_group_end()
+        self.assertEqual(pool.available_size(), 28)
+        pool.free(slots[12:].to(torch.int32))
+        pool.free_group_begin()
+        pool.clear()
+        pool.free_group_end()
+        self.assertEqual(pool.available_size(), 32)
 
     def test_a_simulated_tree_keeps_any_value(self):
         cache = self.sglang.RadixCache.create_simulated(page_size=2, enable_kv_cache_events=True)
