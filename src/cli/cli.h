@@ -32,6 +32,7 @@ int cmd_inspect_cache(int argc, char **argv);
 int cmd_render(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_top(int argc, char **argv);
+int cmd_health(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_man(int argc, char **argv);

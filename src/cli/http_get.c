@@ -192,7 +192,7 @@ rad_status http_get_json(http_server *s, const char *path, json_t **out, rad_err
     answer a = {.base = s->base};
     struct bufferevent *bev = NULL;
     unsigned long tls_error = 0;
-    *out = NULL;
+    if (out) *out = NULL;
     snprintf(whole, sizeof whole, "%s%s", s->prefix, path);
     if (s->tls) {
         SSL *tls = tls_of(s);
@@ -215,7 +215,7 @@ rad_status http_get_json(http_server *s, const char *path, json_t **out, rad_err
     rad_status status = RAD_OK;
     if (a.code != 200)
         status = refused(&a, whole, err);
-    else if (!(*out = json_loadb(a.body, a.len, 0, &why)))
+    else if (out && !(*out = json_loadb(a.body, a.len, 0, &why)))
         status = rad_fail(err, RAD_E_STATE, "%s is no JSON: %s", path, why.text);
     free(a.body);
     return status;

@@ -13,6 +13,7 @@ const cli_command cli_commands[] = {
     {"info", "what a GGUF file holds", cmd_info},
     {"bench", "how fast a model is here, and what sharing prefixes gives", cmd_bench},
     {"top", "what a running server does, in the terminal", cmd_top},
+    {"health", "does a server answer?", cmd_health},
     {"inspect", "look into a server's cache, or a store of pages", cmd_inspect},
     {"render", "what a chat template makes of a conversation", cmd_render},
     {"replay", "what a cache would find in a trace of requests", cmd_replay},

@@ -328,7 +328,9 @@ def test_a_running_server_is_looked_at():
         check("nodes more with" in out, out)
         _, err = radish("inspect", "cache", url, "--node", node, "--under", node, env=key, want=2)
         check("--under" in err, err)
-        for args, words in ((["top"], "the server answers 401"), (["inspect", "cache", "--node", "999", url], "40"),
+        check(radish("health", url)[0] == f"{url} is well\n")  # without a key
+        for args, words in ((["top"], "the server answers 401"), (["health", f"{url}/no"], "the server answers 404"),
+                            (["health", "http://127.0.0.1:1"], "nobody answers"), (["inspect", "cache", "--node", "999", url], "40"),
                             (["top", "http://127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
                             (["top", f"https://127.0.0.1:{s.port}"], "TLS")):
             if len(args) == 1:
