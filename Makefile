@@ -39,6 +39,7 @@ test-long: build/deps-test build/clients/done build/agents/done build/deps-fuzz 
 	@tools/run-fuzz.sh 600
 	@tools/run-ports.sh $(JOBS)
 	@tools/check-deb.sh
+	@tools/check-container.py
 
 fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)

@@ -97,7 +97,7 @@ def main():
     root, radish = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
     missing = [name for name in ("systemd-analyze", "strace", "openssl") if not shutil.which(name)]
     if missing:
-        sys.exit(f"{', '.join(missing)} is missing: tools/install-deps.sh deb")
+        sys.exit(f"{', '.join(missing)} is missing: tools/install-deps.sh long")
     unit = (root / "packaging/debian/radish.service").read_text()
     wrong = []
     with tempfile.TemporaryDirectory(prefix="radish-unit-") as tmp:
