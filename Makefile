@@ -11,6 +11,7 @@
 #   make wheel      the same as a wheel in build, for Python 3.11 and later
 #   make test-peers runs the unit tests of PEER=DIR, a checkout of SGLang or mini-sglang, on libradish
 #   make deb        Debian packages in build/deb: radish (a service), libradish0, libradish-dev, python3-radish
+#   make docs       the documentation as pages for a browser, in build/docs
 #   make dist       build/radish-VERSION.tar.xz of the last commit
 #
 # Debian packages that are missing are installed first (tools/install-deps.sh); for the tests also
@@ -21,7 +22,7 @@ HOST   ?= 127.0.0.1
 PORT   ?= 30000
 JOBS   ?= $(shell tools/cpus.sh)
 
-.PHONY: all run test test-long bench install uninstall python wheel test-peers deb dist fuzz clean help
+.PHONY: all run test test-long bench install uninstall python wheel test-peers deb docs dist fuzz clean help
 
 all: build/deps-build
 	@tools/build.sh release $(JOBS)
@@ -64,6 +65,9 @@ wheel: python
 
 deb: build/deps-deb
 	@tools/make-deb.sh $(JOBS)
+
+docs:
+	@/usr/bin/python3 tools/make-docs.py
 
 dist:
 	@mkdir -p build

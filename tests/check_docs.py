@@ -9,7 +9,7 @@
    tests' RADISH_TESTDATA names a file beside the clone (docs_commands.py).
  - Every file that docs/architecture.md names is there, every room has its line, and what a newcomer
    wants to do touches two files at most (a file of one's own is one).
- - README.md and radish(1) name every architecture that src/model/config_arch.c has.
+ - docs/models.md and radish(1) name every architecture that src/model/config_arch.c has.
  - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
@@ -75,10 +75,12 @@ def check_architecture(root, wrong):
 def check_models(root, wrong):
     """What radish can run is named where people look."""
     archs = re.findall(r'\{\.name = "([\w-]+)"', (root / "src/model/config_arch.c").read_text())
-    readme, page = (root / "README.md").read_text(), (root / "docs/man/radish.1").read_text()
+    models, page = (root / "docs/models.md").read_text(), (root / "docs/man/radish.1").read_text()
     listed = re.search(r"of the architectures ([^.]*?) on the CPU\.", page)
     named = set(re.findall(r"[\w-]+", listed[1])) if listed else set()
-    wrong += [f"README.md does not name the architecture {a}" for a in archs if f"`{a}`" not in readme]
+    wrong += [f"docs/models.md does not name the architecture {a}" for a in archs if f"`{a}`" not in models]
+    if f"[{len(archs)} architectures](docs/models.md)" not in (root / "README.md").read_text():
+        wrong.append(f"README.md does not say that there are {len(archs)} architectures")
     wrong += [f"docs/man/radish.1 does not name the architecture {a}" for a in archs if a not in named]
     if len(archs) < 5:
         wrong.append("src/model/config_arch.c: no architectures were found")

@@ -7,8 +7,8 @@
  - radish(1) lists the commands, each with --help's words; what the prose says of options is of options that
    are there, and a number in parentheses behind one is its default.
  - mandoc's lint and groff's warnings, where they are there, find nothing in any page.
- - Every name in packaging/radish.conf, also of those that are commented out, is an option of serve; README names
-   what serve lets choose.
+ - Every name in packaging/radish.conf, also of those that are commented out, is an option of serve;
+   docs/serve.md names what serve lets choose.
 """
 import os
 import pathlib
@@ -120,11 +120,11 @@ def policies(manual, option):
     return set(re.findall(r"[a-z][a-z-]+", choices.split(".")[0])) - {"or"}
 
 
-def check_readme(root, commands, wrong):
-    words = set(re.findall(r"[\w-]+", (root / "README.md").read_text()))
+def check_choices(root, commands, wrong):
+    words = set(re.findall(r"[\w-]+", (root / "docs/serve.md").read_text()))
     for option in ("radix-eviction-policy", "schedule-policy"):
         names = policies(commands.help["serve"], option)
-        wrong += [f"README.md: {name} of --{option} is not there" for name in sorted(names - words)]
+        wrong += [f"docs/serve.md: {name} of --{option} is not there" for name in sorted(names - words)]
         if len(names) < 6:
             wrong.append(f"only {names} are choices of --{option}")
 
@@ -141,7 +141,7 @@ def main():
         looked = check_lint([root / "docs/man/radish.1", *paths], wrong)
     check_prose(root, commands, prose, wrong)
     check_config(root, commands, wrong)
-    check_readme(root, commands, wrong)
+    check_choices(root, commands, wrong)
     for line in wrong:
         print(line)
     print(f"{len(pages)} pages, {sum(map(len, commands.options.values()))} options, looked over by "

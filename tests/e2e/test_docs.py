@@ -57,7 +57,7 @@ NOT_RUN = [
     (r"(PEER=\S+ )?(bench/python_side\.py|tools/test-peers\.py|make test-peers)", "minutes, and a checkout of SGLang"),
     (r"cc engine\.c", "wants an installed radish: test_install.py"),
 ]
-TALKS = re.compile(r"(build/release/)?radish (top|inspect cache)$")  # to a server that runs
+TALKS = re.compile(r"(build/release/)?radish (top|health|inspect cache)$")  # to a server that runs
 MAKES = re.compile(r"openssl |tools/make-trace|radish serve .* file:")  # what others want: first
 
 
