@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/cpu.h"
+#include "cli/flag_words.h"
 #include "cli/terminal_text.h"
 #include "engine/engine_device.h"
 #include <errno.h>
@@ -19,6 +20,7 @@ int cli_fail(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(words, sizeof words, fmt, args);
     va_end(args);
+    flag_words_put(words, sizeof words);
     fputs("radish: ", stderr);
     terminal_text_write(stderr, words, strlen(words));
     fputc('\n', stderr);
@@ -106,11 +108,13 @@ void cli_log_json(rad_log_level level, const char *message, json_t *more)
     json_decref(more);
 }
 
-static void log_to_stderr(void *user, rad_log_level level, const char *message)
+static void log_to_stderr(void *user, rad_log_level level, const char *said)
 {
     const model_options *o = user;
-    char when[40] = "";
+    char when[40] = "", message[1280]; /* a line has 1,023 bytes */
     if (level > o->parsed_log_level) return;
+    snprintf(message, sizeof message, "%s", said);
+    flag_words_put(message, sizeof message);
     if (o->log_json) {
         cli_log_json(level, message, NULL);
         return;

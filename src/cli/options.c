@@ -1,5 +1,6 @@
 /* options.c - walks argv along the table. */
 #include "cli/cli.h"
+#include "cli/flag_words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -275,6 +276,7 @@ int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, in
         show_next = NULL;
         return 0;
     }
+    flag_words_set(options, count);
     /* The config file first, wherever it is named, so that the command line's word counts. */
     for (int pass = 0; pass < 2; pass++) {
         cli_words words = {.argc = argc, .argv = argv};

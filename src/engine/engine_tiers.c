@@ -303,7 +303,7 @@ rad_status engine_tiers_check(const engine_params *p, rad_error *err)
     const char *idle = p->enable_hierarchical_cache ? NULL : idle_option(p);
     if (idle)
         return rad_fail(err, RAD_E_INVAL,
-                        "%s needs enable_hierarchical_cache (--enable-hierarchical-cache): without "
+                        "%s needs enable_hierarchical_cache: without "
                         "it there is no host tier, and nothing behind it",
                         idle);
     return RAD_OK;

@@ -435,6 +435,17 @@ def test_errors_are_one_line():
             (("serve", STORIES, "--report-cached-tokens", "rounded:0"), 2, "rounded:N"),
             (("serve", STORIES, "--report-cached-tokens", "rounded:4x"), 2, "rounded:N"),
             (("serve", STORIES, "--host", "nowhere"), 1, "address"),
+            # What the engine says of its parameters is said of the flags.
+            (("serve", STORIES, "--context-length", "513"), 1, ": --context-length 513 is more than the model's 512"),
+            (("serve", STORIES, "--max-itl-ms", "9", "--chunked-prefill-size", "-1"), 1,
+             ": --max-itl-ms needs prompts in chunks, and --chunked-prefill-size is -1"),
+            (("serve", STORIES, "--kv-cache-dtype", "page_size"), 1, ": --kv-cache-dtype is auto, f32, bf16, f16, fp8_e4m3, "
+             "fp8_e5m2 or int8, not 'page_size'"),
+            (("serve", STORIES, "--hicache-write-policy", "write_back"), 1, ": --hicache-write-policy needs "
+             "--enable-hierarchical-cache: without"),
+            (("serve", STORIES, "--radix-eviction-policy", "cost", "--radix-eviction-policy-config",
+              '{"cost_half_life_percent": 0}'), 2, "cost_half_life_percent"),
+            (("serve", "no/page_size"), 1, "cannot open no/page_size:"),
             (("serve", STORIES, "--schedule-low-priority-values-first"), 2,
              "needs --enable-priority-scheduling or --schedule-policy priority"),
             (("serve", STORIES, "--schedule-low-priority-values-first", "--schedule-policy", "lof"),
@@ -445,7 +456,7 @@ def test_errors_are_one_line():
             (("serve", STORIES, "--schedule-low-priority-values-first",
               "--enable-priority-scheduling", "--host", "nowhere"), 1, "address"),
             (("serve", STORIES, "--chunked-prefill-size", "-1", "--max-itl-ms", "500"), 1,
-             "max_itl_ms needs prompts in chunks"),
+             "--max-itl-ms needs prompts in chunks"),
             (("serve", STORIES, "--radix-eviction-policy", "clairvoyant"), 2, "slru"),
             (("serve", STORIES, "--radix-eviction-policy", "user"), 2, "library"),
             (("serve", STORIES, "--radix-eviction-policy", "slru",

@@ -138,7 +138,7 @@ def test_what_is_told_of_a_context():
     large = info(TINY, "--dtype", "f32")["memory"]
     check(small["kv_bytes"] < large["kv_bytes"] / 2 and large["matrices"].keys() == {"f32"})
     _, why = radish("info", TINY, "--context-length", "1000000", want=1)
-    check("context_length 1000000 is more than the model's 2048" in why, why)
+    check("--context-length 1000000 is more than the model's 2048" in why, why)
     _, why = radish("info", TINY, "--kv-cache-dtype", "int3", want=2)
     check("int3" in why, why)
     words = radish("info", TINY, "--context-length", "1024")[0]

@@ -113,7 +113,7 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
         with serve("--enable-hierarchical-cache") as s:
             check(s.raw("PUT", path, put % (tmp, "{}"))[0].status == 403)
             check(s.raw("POST", path, "{}")[0].status == 405)
-    for args, words in ((["--hicache-size", 900000], "hicache_size 900000 GB: only"),
+    for args, words in ((["--hicache-size", 900000], "--hicache-size 900000 GB: only"),
                         (["--hicache-ratio", 900000], "for the KV pool and the host tier"),
                         (["--hicache-storage-backend-extra-config", '{"max_size": 1}'],
                          "'max_size' is for a storage backend, and there is none")):
@@ -121,7 +121,7 @@ def test_a_store_is_attached_and_detached_while_nothing_runs():
                               "--max-total-tokens", 4096, want=1)[1], args)
     for args in (["--hicache-storage-backend", "file:/tmp/x"], ["--hicache-ratio", 3],
                  ["--hicache-write-policy", "write_back"]):
-        check("needs enable_hierarchical_cache" in radish("serve", STORIES, *args, want=1)[1], args)
+        check("needs --enable-hierarchical-cache" in radish("serve", STORIES, *args, want=1)[1], args)
     check("needs --enable-hierarchical-cache" in radish(
         "serve", STORIES, "--hicache-storage-admin", want=2)[1])
 
