@@ -278,6 +278,7 @@ static int run_command(int argc, char **argv, config_file *config)
     const char *report = NULL, *log_format = NULL;
     const char *positional = NULL, *policy = NULL, *policy_config = NULL;
     double populate_gb = 1;
+    double record_gb = 0;
     uint32_t timeout_request = 0, request_timeout = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
     key_options keys = {0};
@@ -969,6 +970,21 @@ static int run_command(int argc, char **argv, config_file *config)
              "\"replay_endpoint\": \"tcp://*:5558\"}; docs/kv-events.md has all keys. Who can\n"
              "connect there reads the token ids of all prompts. Default: nothing is published."},
         {.kind = CLI_TEXT,
+         .name = "record",
+         .arg = "FILE",
+         .target = &engine_p.record,
+         .help =
+             "Writes down what the cache is asked, for radish replay: when requests come, how long\n"
+             "they are, salted hashes of their pages, and every match, insertion and eviction in\n"
+             "order; no text. A file that is there is kept: the record becomes FILE.1, or .2 ..."},
+        {.kind = CLI_F64,
+         .name = "record-limit",
+         .arg = "GB",
+         .target = &record_gb,
+         .min = 0.0001,
+         .max = 1e6,
+         .help = "Where it ends; serving goes on. Default 1."},
+        {.kind = CLI_TEXT,
          .name = "log-format",
          .arg = "text|json",
          .target = &log_format,
@@ -1020,6 +1036,7 @@ static int run_command(int argc, char **argv, config_file *config)
     if (!itl_given && engine_p.chunked_prefill_size == -1)
         engine_p.max_itl_ms = 0; /* whole prompts cannot be cut */
     engine_p.kv_populate_ahead = (uint64_t)(populate_gb * 1e9);
+    engine_p.record_limit = (uint64_t)(record_gb * 1e9);
     server_p.request_timeout_ms = timeout_request * 1000;
     server_p.answer_timeout_ms = request_timeout * 1000;
     server_p.drain_ms = drain_s * 1000;

@@ -195,6 +195,7 @@ static rad_status create_scheduler(engine *e, rad_error *err)
         .is_end_token = is_end_token,
         .kv_events = e->kv_events.on,
         .explain_namespaces = p->explain_namespaces,
+        .tap = {.fn = e->recorder ? engine_on_cache_op : NULL, .user = e},
         .on_output = engine_on_output,
         .on_admit = engine_on_admit,
         .user = e,
@@ -317,6 +318,7 @@ static rad_status fill_info(engine *e, const engine_parts *parts, rad_error *err
         .computes_on = e->computes_on,
         .device_bytes = gpu ? gpu->total_bytes : 0,
         .kv_events = e->publisher ? &e->kv_events : NULL,
+        .record = e->recorder ? recorder_path(e->recorder) : NULL,
         .why_no_gpu = e->why_no_gpu,
         .kv_bytes_per_token =
             runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS),
@@ -428,6 +430,8 @@ static void log_info(const engine *e)
                 "ids of all prompts",
                 i->kv_events->endpoint, i->kv_events->replay_endpoint[0] ? ", replays at " : "",
                 i->kv_events->replay_endpoint);
+    if (i->record)
+        rad_log(&e->env, RAD_LOG_INFO, "engine: what the cache does is recorded to %s", i->record);
     rad_log(&e->env, RAD_LOG_INFO, "engine: %s", i->guarantee);
     if (i->context_length < e->params.context_length)
         rad_log(&e->env, RAD_LOG_WARN,
@@ -528,8 +532,10 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     if (status == RAD_OK) status = create_table(e, err);
     if (status == RAD_OK) status = init_tiers(e, parts, err);
     if (status == RAD_OK) status = engine_events_check(&e->params, &e->kv_events, err);
+    if (status == RAD_OK) status = engine_record_open(e, err);
     if (status == RAD_OK) status = create_scheduler(e, err);
     if (status == RAD_OK) status = engine_events_init(e, err);
+    if (status == RAD_OK) status = engine_record_start(e, err);
     if (status == RAD_OK) status = fill_info(e, parts, err);
     if (status == RAD_OK) status = find_end_ids(e, err);
     if (status == RAD_OK) status = start_populating(e, err);
@@ -547,6 +553,7 @@ rad_status engine_create_with(const rad_env *env, const engine_params *params,
     e->params.speculative_algorithm = e->params.speculative_draft_model_path = NULL;
     e->params.hicache_write_policy = e->params.hicache_mem_layout = NULL;
     e->params.hicache_eviction_policy = e->params.kv_events_config = NULL;
+    e->params.record = NULL;
     e->params.hicache_storage_backend = e->params.hicache_storage_prefetch_policy = NULL;
     e->params.hicache_storage_backend_extra_config = e->params.hicache_storage_mode = NULL;
     *out = e;
@@ -579,7 +586,9 @@ void engine_destroy(engine *e)
     engine_populate_stop(&e->populate);
     engine_populate_stop(&e->populate_window);
     kv_publisher_destroy(e->publisher); /* it may wait for the scheduler's thread until that ends */
+    engine_record_counters(e);
     scheduler_destroy(e->scheduler);
+    recorder_destroy(e->recorder);
     answer_forms_fini(e);
     engine_tiers_fini(&e->tiers);
     engine_store_fini(e);

@@ -10,6 +10,7 @@
 
 #include "base/memory_budget.h"
 #include "engine/kv_publisher.h"
+#include "engine/recorder.h"
 #include "engine/latency.h"
 #include "grammar/grammar.h"
 #include "model/sampler.h"
@@ -137,6 +138,8 @@ typedef struct engine_params {
     bool explain_namespaces; /* count tokens that other namespaces have cached, see
                               * rad_cache_params; takes a walk of each for a request */
     const char *kv_events_config; /* KV events for routers, see kv_events_config.h; NULL: none */
+    const char *record;           /* the cache's operations go to this file (recorder.h); NULL: not */
+    uint64_t record_limit;        /* bytes of it; 0: RECORDER_LIMIT_BYTES */
 
     const char *device; /* where it computes: cpu (also NULL), cuda, cuda:N, or auto: a GPU where
                          * one can be used */
@@ -251,6 +254,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     const char *device_name;     /* of a GPU: "NVIDIA H100 80GB HBM3"; else "" */
     const char *why_no_gpu;      /* on the CPU, where device was auto; else "" */
     uint64_t device_bytes;       /* of a GPU's memory; 0: the CPU's */
+    const char *record; /* the file that is recorded to; NULL: none */
     const kv_events_config *kv_events; /* in force, with the ports that were chosen; NULL: none */
 } engine_info;
 const engine_info *engine_get_info(const engine *e);
@@ -441,6 +445,7 @@ typedef struct engine_stats {
                                   * kv_populate_ahead */
     uint64_t gpu_free_bytes, gpu_total_bytes; /* of the GPU's memory; 0: it computes on the CPU */
     kv_publisher_stats kv_events;             /* all 0 where none are published */
+    recorder_stats record;                    /* all 0 where nothing is recorded */
     double gen_throughput; /* tokens a second, over a second; 0 while nothing runs, and in
                             * engine_get_stats */
 } engine_stats;

@@ -20,6 +20,7 @@
 #include "engine/job_shared.h"
 #include "engine/latency.h"
 #include "engine/message_ring.h"
+#include "engine/recorder.h"
 #include "engine/stop_matcher.h"
 #include "model/runner.h"
 #include "sched/scheduler.h"
@@ -132,6 +133,7 @@ struct engine {
     engine_populate populate, populate_window;
     kv_events_config kv_events;  /* constant */
     kv_publisher *publisher;     /* NULL: KV events are off */
+    recorder *recorder;          /* NULL: nothing is recorded */
     uint64_t window_total_tokens; /* asked of the scheduler */
     hidden_pooling pooling;       /* of embeddings */
     answer_forms forms;           /* the tokenizer thread's */
@@ -284,6 +286,14 @@ void engine_note_stats(engine *e, bool now);
 rad_status engine_events_check(const engine_params *params, kv_events_config *out, rad_error *err);
 rad_status engine_events_init(engine *e, rad_error *err);
 void engine_publish_events(engine *e);
+
+/* engine_record.c: the file, before the scheduler is made; what that tells (its tap); the head of
+ * the file; what the scheduler's thread does after each step, and what is told last. */
+rad_status engine_record_open(engine *e, rad_error *err);
+void engine_on_cache_op(void *e, const cache_tap_op *op);
+rad_status engine_record_start(engine *e, rad_error *err);
+void engine_record_step(engine *e);
+void engine_record_counters(engine *e);
 
 /* Takes a job out of the table: no abort can reach it any more. */
 void engine_forget_job(engine *e, engine_job *job);

@@ -84,6 +84,7 @@ void *scheduler_loop(void *arg)
         tell_use(e);
         if (!e->paused) scheduler_step(e->scheduler);
         engine_publish_events(e);
+        engine_record_step(e);
         engine_note_stats(e, false);
     }
 }
@@ -150,6 +151,7 @@ void engine_fill_stats(engine *e, engine_stats *s)
 {
     scheduler_get_stats(e->scheduler, &s->sched);
     if (e->publisher) kv_publisher_get_stats(e->publisher, &s->kv_events);
+    if (e->recorder) recorder_get_stats(e->recorder, &s->record);
     if (e->params.on_gpu &&
         cuda_runner_memory(e->runner, &s->gpu_free_bytes, &s->gpu_total_bytes) != RAD_OK)
         s->gpu_free_bytes = s->gpu_total_bytes = 0;

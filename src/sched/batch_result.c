@@ -25,10 +25,15 @@ static void keep_longer(scheduler *s, const req *r, uint32_t num_tokens)
     rad_key key = req_key(r, num_tokens), pinned = key;
     if (!num_tokens) return;
     if (r->pin_tokens) pinned.num_tokens = RAD_MIN(pinned.num_tokens, r->pin_tokens);
-    if (r->pin_ns) (void)rad_cache_pin_prefix(s->pools.tree_cache, &pinned, r->pin_ns, NULL);
-    if (r->retention_priority)
+    if (r->pin_ns) {
+        (void)rad_cache_pin_prefix(s->pools.tree_cache, &pinned, r->pin_ns, NULL);
+        CACHE_TAP(&s->pools.tap, TAP_PIN, r, pinned.num_tokens, .asked = r->pin_ns);
+    }
+    if (r->retention_priority) {
         (void)rad_cache_retain_prefix(s->pools.tree_cache, &key, r->retention_priority,
                                       r->retention_idle_ns, NULL);
+        CACHE_TAP(&s->pools.tap, TAP_RETAIN, r, num_tokens);
+    }
 }
 
 /* Of a request: those of the batch's state_saves. */
@@ -44,7 +49,9 @@ static bool give_back_kv(scheduler *s, req *r, bool is_insert)
     draft_release(s, r);
     if (!r->kv.row) return false;
     rad_error err;
+    const uint32_t committed = r->kv.committed_len;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
+    CACHE_TAP(&s->pools.tap, TAP_FINISHED, r, committed, status, is_insert);
     if (status < 0) {
         s->stats.kv_errors++;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
@@ -129,6 +136,7 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
     verify_submit(&s->verify, r, finish != REQ_FINISH_ERROR);
     remove_running(s, r);
     r->state = REQ_FINISHED;
+    CACHE_TAP(&s->pools.tap, TAP_LEAVE, r);
     if (finish == REQ_FINISH_ERROR)
         s->stats.num_failed++;
     else if (finish == REQ_FINISH_ABORT)
@@ -145,7 +153,11 @@ void finish_req(scheduler *s, req *r, req_finish finish, rad_token token, bool i
 static bool publish(scheduler *s, req *r, bool chunked, step_saves saves)
 {
     uint32_t from = r->kv.protected_len;
-    if (rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error) >= 0) {
+    rad_status status =
+        rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error);
+    CACHE_TAP(&s->pools.tap, TAP_UNFINISHED, r, r->kv.committed_len, status, chunked,
+              r->kv.protected_len);
+    if (status >= 0) {
         window_row_changed(&s->pools.window, r->kv.row, from);
         hang_saves(s, r, saves);
         wait_queue_published(&s->waiting, r, r->kv.protected_len);

@@ -209,13 +209,18 @@ static rad_status find_prefix(scheduler *s, req *r, const rad_key *key, rad_matc
         if (rad_cache_match_prefix(cache, key, slots, match, NULL) == RAD_OK &&
             rad_cache_inc_lock_ref(cache, match->last_node, &r->kv.lock, NULL) == RAD_OK)
             prefix = match->prefix_tokens;
-        if (r->session) status = rad_session_begin(cache, &r->kv, &r->error);
+        CACHE_TAP(&s->pools.tap, TAP_MATCH, r, key->num_tokens, .answer = prefix);
+        if (r->session) {
+            status = rad_session_begin(cache, &r->kv, &r->error);
+            CACHE_TAP(&s->pools.tap, TAP_BEGIN, r, .status = status);
+        }
         r->state_from = prefix ? match->state : 0;
         r->match_tokens = prefix;
         r->seen_tokens = match->seen_tokens;
     } while (status == RAD_AGAIN);
     if (status < 0 && !r->kv.turn) {
         (void)rad_cache_dec_lock_ref(cache, &r->kv.lock, NULL);
+        CACHE_TAP(&s->pools.tap, TAP_DROP, r);
         (void)rad_req_to_token_free(s->pools.req_to_token_pool, row);
         r->kv = (rad_req_kv){0};
         return RAD_E_STATE;
@@ -281,6 +286,7 @@ static bool admit(scheduler *s, prefill_adder *adder, req *r)
     s->stats.loaded_tokens += r->hits.loaded;
     s->stats.fetched_tokens += r->hits.fetched;
     s->stats.copied_tokens += r->hits.copied;
+    CACHE_TAP(&s->pools.tap, TAP_ADMIT, r);
     if (s->params.on_admit) s->params.on_admit(s->params.user, r);
     return true;
 }
@@ -305,7 +311,9 @@ static bool unstick(scheduler *s)
 {
     if (!s->num_running && !s->waiting.count) return false; /* some may still be fetching */
     if (verify_yield(s) || tiers_wait_for_pages(s)) return true;
-    if (rad_session_release_idle(s->pools.tree_cache, 1)) return true;
+    const uint32_t released = rad_session_release_idle(s->pools.tree_cache, 1);
+    CACHE_TAP(&s->pools.tap, TAP_RELEASE_IDLE, .asked = 1, .answer = released);
+    if (released) return true;
     if (s->num_running > 1) {
         scheduler_retract_one(s);
     } else if (s->num_running) {

@@ -125,6 +125,10 @@ typedef struct req {
     uint32_t num_retractions;
     uint64_t hold_leader; /* arrival of the last one that this request, as the oldest, waited for */
     uint32_t num_holds;   /* such leaders so far; bounded, so that nobody waits for ever */
+    struct {
+        uint64_t hash; /* of its last whole page so far, */
+        uint32_t pages; /* and how many these are */
+    } recorded;           /* the listener's of cache_tap.h */
     uint32_t wait_node;   /* its leaf in the wait_queue; 0 = none */
     struct req *wait_prev, *wait_next;  /* in the wait_queue, by arrival */
     struct verify_record *verify;       /* NULL: it is not going to be verified */

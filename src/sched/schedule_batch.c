@@ -144,7 +144,10 @@ bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *er
     kv_pages have = free_pages(pools);
     rad_status status = RAD_OK;
     if (have.full < pages) {
-        status = rad_cache_evict(cache, (pages - have.full) * page_size, NULL, err);
+        const uint64_t asked = (pages - have.full) * page_size;
+        uint64_t evicted;
+        status = rad_cache_evict(cache, asked, &evicted, err);
+        CACHE_TAP(&pools->tap, TAP_EVICT, .asked = asked, .answer = evicted);
         have = free_pages(pools); /* pages of the window side went with those */
     }
     if (have.window < pages) {

@@ -8,6 +8,7 @@
 #define SCHED_SCHEDULE_BATCH_H
 
 #include "attn/forward_batch.h"
+#include "sched/cache_tap.h"
 #include "sched/req.h"
 #include "sched/state_memory.h"
 #include "sched/window_memory.h"
@@ -19,6 +20,7 @@ typedef struct schedule_pools {
     rad_kv_allocator *kv_allocator;
     rad_req_to_token_pool *req_to_token_pool;
     rad_token_to_kv_pool *token_to_kv_pool; /* NULL: every layer has a window, and its K/V there */
+    cache_tap tap;
     uint32_t page_size;
     window_memory window;
     state_memory states;

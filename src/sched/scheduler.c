@@ -201,6 +201,7 @@ rad_status scheduler_add(scheduler *s, req *r, rad_error *err)
     state_find_turns(&s->pools.states, r);
     r->state = REQ_WAITING;
     r->arrival = ++s->num_arrivals;
+    CACHE_TAP(&s->pools.tap, TAP_ARRIVE, r);
     if (!tiers_arrive(s, r)) wait_queue_add(&s->waiting, r);
     if (atomic_load(&r->cancel)) atomic_store(&s->cancels, true);
     return RAD_OK;
@@ -269,6 +270,7 @@ void begin_anew(scheduler *s)
 rad_status reset_cache(scheduler *s)
 {
     rad_status status = rad_cache_reset(s->pools.tree_cache);
+    CACHE_TAP(&s->pools.tap, TAP_RESET);
     draft_recent_clear(&s->drafts.recent);
     begin_anew(s);
     return status;
@@ -507,6 +509,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     s->env = full;
     s->params = *params;
     s->pools.page_size = RAD_MAX(params->page_size, 1u);
+    s->pools.tap = params->tap;
     step_cost_init(&s->cost);
     s->drafts = (drafter){.most = params->max_draft_tokens,
                           .rows = draft_max_rows(params->max_draft_tokens),

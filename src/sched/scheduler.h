@@ -21,6 +21,7 @@
 #include <radish/kv_events.h>
 
 #include "model/runner.h"
+#include "sched/cache_tap.h"
 #include "sched/req.h"
 #include "sched/schedule_policy.h"
 #include "sched/scheduler_stats.h"
@@ -106,6 +107,8 @@ typedef struct scheduler_params {
     /* After each forward pass that succeeded; NULL: nobody watches. */
     void (*on_step)(void *step_user, const step_info *step);
     void *step_user;
+
+    cache_tap tap; /* likewise, of each call of the cache */
 } scheduler_params;
 
 /* New tokens that a batch can have at most: what the runner must be made for. A step
@@ -173,6 +176,9 @@ void scheduler_get_stats(const scheduler *s, scheduler_stats *stats);
 typedef bool (*scheduler_visit_fn)(void *user, const req *r, bool fetching);
 void scheduler_visit_reqs(const scheduler *s, scheduler_visit_fn visit, void *user);
 const rad_cache *scheduler_cache(const scheduler *s);
+
+uint64_t scheduler_forward_steps(const scheduler *s);
+const struct step_cost *scheduler_step_cost(const scheduler *s); /* step_cost.h */
 
 /* KV events since the last call, and what is cached now as events: rad_cache_take_events and
  * rad_cache_snapshot_events. RAD_E_STATE: scheduler_params.kv_events is off. */

@@ -72,6 +72,16 @@ const rad_cache *scheduler_cache(const scheduler *s)
     return s->pools.tree_cache;
 }
 
+uint64_t scheduler_forward_steps(const scheduler *s)
+{
+    return s->stats.forward_steps;
+}
+
+const step_cost *scheduler_step_cost(const scheduler *s)
+{
+    return &s->cost;
+}
+
 rad_status scheduler_take_events(scheduler *s, rad_kv_event_fn visit, void *user)
 {
     return rad_cache_take_events(s->pools.inner_cache, visit, user);
@@ -87,6 +97,7 @@ rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *er
     if (!s->params.max_sessions)
         return rad_fail(err, RAD_E_UNSUPPORTED, "scheduler: there are no sessions (max_sessions)");
     rad_status status = rad_session_open(s->pools.tree_cache, session);
+    CACHE_TAP(&s->pools.tap, TAP_OPEN, .status = status, .asked = status ? 0 : *session);
     if (status == RAD_FULL)
         rad_fail(err, RAD_FULL, "%u sessions are open, as many as may be", s->params.max_sessions);
     return status;
@@ -95,7 +106,10 @@ rad_status scheduler_session_open(scheduler *s, uint32_t *session, rad_error *er
 rad_status scheduler_session_close(scheduler *s, uint32_t session, rad_error *err)
 {
     rad_status status = RAD_E_UNSUPPORTED;
-    if (s->params.max_sessions) status = rad_session_close(s->pools.tree_cache, session);
+    if (s->params.max_sessions) {
+        status = rad_session_close(s->pools.tree_cache, session);
+        CACHE_TAP(&s->pools.tap, TAP_CLOSE, .status = status, .asked = session);
+    }
     if (status != RAD_OK) rad_fail(err, status, "session %u is not open", session);
     return status;
 }
@@ -104,6 +118,7 @@ rad_status scheduler_pin_prefix(scheduler *s, const rad_key *key, uint64_t ttl_n
                                 uint32_t *num_tokens, rad_error *err)
 {
     rad_status status = rad_cache_pin_prefix(s->pools.tree_cache, key, ttl_ns, num_tokens);
+    CACHE_TAP(&s->pools.tap, TAP_PIN, .num_tokens = key->num_tokens, .asked = ttl_ns);
     if (status == RAD_E_UNSUPPORTED)
         rad_fail(err, status, "nothing can be pinned here (max_pinned_tokens)");
     else if (status)

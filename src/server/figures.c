@@ -22,6 +22,7 @@ enum { FIGURE_U32, FIGURE_U64, FIGURE_F64 };
 
 #define STATES(field) SCHED(states_##field), .states = true
 #define EVENTS(field) AT(engine.kv_events.field), TELLS, .events = true
+#define RECORD(field) AT(engine.record.field), TELLS, .record = true
 
 /* Values of one metric stand together, its help at the first, and tell alike. */
 static const figure table[] = {
@@ -428,6 +429,16 @@ static const figure table[] = {
     {"kv_event_queued",
      GAUGE("radish_kv_event_queued_batches", "Batches on their way to the socket."),
      EVENTS(queued)},
+
+    /* --record */
+    {"record_bytes", COUNTER("radish_record_bytes_total", "Bytes of the record."), RECORD(bytes)},
+    {"record_operations",
+     COUNTER("radish_record_operations_total", "Operations of the cache that are in it."),
+     RECORD(operations)},
+    {"record_dropped",
+     COUNTER("radish_record_dropped_operations_total",
+             "Operations that are not: it is at its limit, or the disk is too slow."),
+     RECORD(dropped)},
 };
 
 const figure *figures_table(size_t *count)

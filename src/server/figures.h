@@ -41,6 +41,7 @@ typedef struct figure {
     bool states;  /* likewise, where there are recurrent layers */
     bool gpu;     /* likewise, where it computes on a GPU */
     bool events;  /* likewise, where KV events are published */
+    bool record;  /* and where the cache's operations are recorded */
 } figure;
 
 const figure *figures_table(size_t *count);

@@ -39,7 +39,8 @@ static bool is_hidden(const figure *row, const engine_info *info, bool cache_fig
 {
     return (row->tells && !cache_figures) || (row->tiers && !info->hierarchical_cache) ||
            (row->window && !info->window_total_tokens) || (row->states && !info->max_states) ||
-           (row->gpu && !info->device_bytes) || (row->events && !info->kv_events);
+           (row->gpu && !info->device_bytes) || (row->events && !info->kv_events) ||
+           (row->record && !info->record);
 }
 
 static void write_figures(struct evbuffer *out, const engine_info *info, const server_figures *f,
