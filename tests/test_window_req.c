@@ -147,6 +147,44 @@ TEST(a_lock_holds_the_last_window_of_a_long_node)
     world_fini(&w);
 }
 
+/* An engine with its own requests: two of them behind one node, each with a receipt. */
+TEST(a_receipt_gives_back_what_its_request_has_passed)
+{
+    static world w;
+    world_init(&w, 2, 100, 40, 8, 0);
+    req *r = &w.reqs[0];
+    rad_error err = {0};
+    say_times(r, "ten tokens", 2);
+    start(&w, r);
+    CHECK(compute(&w, r, 20));
+    publish(&w, r);
+    rad_ref node = r->kv.lock.node;
+    finish(&w, r, 1);
+    rad_receipt one, two, none = {0};
+    CHECK_OK(rad_cache_inc_lock_ref(w.cache, node, &one, NULL));
+    CHECK_OK(rad_cache_inc_lock_ref(w.cache, node, &two, NULL));
+    CHECK(one.window_from == 12 && sizes_of(w.cache).window_protected == 8);
+
+    CHECK_OK(rad_cache_release_lock_window(w.cache, &one, UINT32_MAX, NULL));
+    CHECK(one.window_from == 20 && sizes_of(w.cache).window_protected == 8); /* the other's */
+    CHECK_OK(rad_cache_release_lock_window(w.cache, &two, 17, NULL));
+    CHECK(two.window_from == 16 && sizes_of(w.cache).window_protected == 4);
+    CHECK_OK(rad_cache_release_lock_window(w.cache, &two, 3, NULL)); /* never goes back */
+    CHECK(two.window_from == 16);
+    world_check(&w);
+    evicted e = evict(w.cache, 1000, 1000);
+    CHECK(e.full == 0 && e.window == 16); /* the path stays */
+
+    CHECK(rad_cache_release_lock_window(w.cache, &none, 0, &err) == RAD_E_STATE);
+    CHECK(strstr(err.text, "holds nothing"));
+    CHECK(rad_cache_release_lock_window(w.cache, NULL, 0, &err) == RAD_E_INVAL);
+    CHECK_OK(rad_cache_dec_lock_ref(w.cache, &one, NULL));
+    CHECK(rad_cache_release_lock_window(w.cache, &one, 20, &err) == RAD_E_STATE);
+    CHECK_OK(rad_cache_dec_lock_ref(w.cache, &two, NULL));
+    CHECK(sizes_of(w.cache).window_protected == 0 && sizes_of(w.cache).full_protected == 0);
+    world_fini(&w);
+}
+
 TEST(a_running_request_gives_back_what_it_has_passed)
 {
     static world w;

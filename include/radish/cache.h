@@ -276,6 +276,15 @@ RAD_API rad_status rad_cache_inc_lock_ref(rad_cache *cache, rad_ref node, rad_re
                                           rad_error *err);
 RAD_API rad_status rad_cache_dec_lock_ref(rad_cache *cache, rad_receipt *receipt, rad_error *err);
 
+/* No token to come will look before position `upto` with a window layer: of the window side only
+ * what lies from there on stays held (window_from grows), and at or past the node's end nothing.
+ * The path stays locked. Rounded down to a page; never goes back. For engines that keep their
+ * requests themselves; others have rad_cache_release_window. RAD_E_UNSUPPORTED: a cache without
+ * windows; RAD_E_STATE in words: the receipt holds nothing. `err` may be NULL. O(nodes of a
+ * window). */
+RAD_API rad_status rad_cache_release_lock_window(rad_cache *cache, rad_receipt *receipt,
+                                                 uint32_t upto, rad_error *err);
+
 /* What a node is now. Lengths are tokens (pairs under is_eagle). */
 typedef struct rad_node_info {
     size_t struct_size;    /* sizeof(rad_node_info), set by the caller */

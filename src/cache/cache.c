@@ -245,6 +245,19 @@ rad_status rad_cache_release_window(rad_cache *cache, rad_req_kv *req, uint32_t 
     return status;
 }
 
+rad_status rad_cache_release_lock_window(rad_cache *cache, rad_receipt *receipt, uint32_t upto,
+                                         rad_error *err)
+{
+    if (!cache->window_pages) return refuse_window("release_lock_window", err);
+    if (!receipt) return rad_fail(err, RAD_E_INVAL, "release_lock_window: no receipt");
+    if (!cache_receipt_holds(cache, receipt))
+        return rad_fail(err, RAD_E_STATE,
+                        "release_lock_window: the receipt holds nothing at node %u (generation %u)",
+                        receipt->node.index, receipt->node.generation);
+    cache_hold_window(cache, receipt, upto / cache->page_size * cache->page_size);
+    return RAD_OK;
+}
+
 rad_status rad_cache_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err)
 {
     rad_status status = req_kv_check(cache, req, err);

@@ -55,6 +55,20 @@ static PyObject *lock_release(PyObject *self, PyObject *none)
     return unlock(((lock_object *)self)->cache, (lock_object *)self);
 }
 
+static PyObject *lock_release_window(PyObject *self, PyObject *args)
+{
+    lock_object *l = (lock_object *)self;
+    unsigned int upto = UINT32_MAX;
+    if (!PyArg_ParseTuple(args, "|I:release_window", &upto) ||
+        !cache_enter(l->cache, "release_window"))
+        return NULL;
+    rad_error err;
+    rad_status status = rad_cache_release_lock_window(l->cache->cache, &l->receipt, upto, &err);
+    if (!cache_leave(l->cache)) return NULL;
+    if (status) return raise_status(status, &err, "release_window");
+    Py_RETURN_NONE;
+}
+
 static PyObject *lock_enter(PyObject *self, PyObject *none)
 {
     (void)none;
@@ -88,6 +102,9 @@ static PyMethodDef lock_methods[] = {
     {"release", lock_release, METH_NOARGS,
      "release() -> int\n\nGives the lock back; by how much evictable_size grew. StateError when it "
      "was given back already."},
+    {"release_window", lock_release_window, METH_VARARGS,
+     "release_window(upto=all)\n\nNo token to come looks before position upto with a window layer: "
+     "from there on the window side stays held, and the path as it was."},
     {"__enter__", lock_enter, METH_NOARGS, NULL},
     {"__exit__", lock_exit, METH_VARARGS, NULL},
     {0},
