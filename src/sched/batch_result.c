@@ -20,7 +20,7 @@
 
 /* What the request asked for of what it leaves in the tree. A budget that is used up keeps less,
  * and who asked can see how much is pinned (scheduler_stats). */
-static void keep_longer(scheduler *s, const req *r, uint32_t num_tokens)
+static void keep_longer(scheduler *s, req *r, uint32_t num_tokens)
 {
     rad_key key = req_key(r, num_tokens), pinned = key;
     if (!num_tokens) return;
