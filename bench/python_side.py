@@ -6,7 +6,8 @@
 
 DIR is a checkout of SGLang: its RadixCache and its allocators run as they are there, on the CPU; what
 they import and do not need here (triton, other rooms of theirs) is stood in for. Without PEER radish is
-measured alone. Needs python3-numpy, python3-torch for SGLang, and the package: make python.
+measured alone. Where DIR is a checkout of mini-sglang its scheduler serves conversations on either cache
+(minisgl_side.py). Needs python3-numpy, python3-torch for a PEER, and the package: make python.
 
 The traffic is tools/make-trace.py's: tenants with long prompts, conversations of five turns. A request
 is, on both sides and with nothing computed in between:
@@ -18,6 +19,7 @@ is, on both sides and with nothing computed in between:
     radish          Request, admit, extend, unfinished_req, finished_req; tokens an array of int32
     radish, lists   the same with the lists that SGLang gets
     radish.sglang   SGLang's objects, as above; behind them its RadixCache and allocators by radish.sglang
+    its tree alone  the same over SGLang's own allocators
     nothing         SGLang's objects and a cache that does nothing: what the loop itself costs
 
 They take turns in blocks of 500 requests; making lists and arrays of a trace is not measured.
@@ -218,6 +220,13 @@ class Adapted(SGLang):
         return adapter, adapter
 
 
+class AdaptedTree(SGLang):
+    """radish.sglang's tree over SGLang's own allocators: what install() gives."""
+
+    def theirs(self):
+        return self.m["allocator"], importlib.import_module("radish.sglang")
+
+
 class Nothing(SGLang):
     """The same calls; what answers does nothing: what the loop costs, and torch's writes to the row."""
 
@@ -296,7 +305,8 @@ def side_by_side(trace, peer, page_size):
     sides = {"radish": Radish(pages, page_size, longest), "radish, lists": RadishLists(pages, page_size, longest)}
     if peer:
         sides = {"SGLang": SGLang(peer, pages, page_size, longest),
-                 "radish.sglang": Adapted(peer, pages, page_size, longest), **sides,
+                 "radish.sglang": Adapted(peer, pages, page_size, longest),
+                 "its tree alone": AdaptedTree(peer, pages, page_size, longest), **sides,
                  "nothing": Nothing(peer, pages, page_size, longest)}
     spent = dict.fromkeys(sides, 0)
     prompts = 0
@@ -417,6 +427,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--calls", action="store_true")
     a = parser.parse_args()
+    peer = os.environ.get("PEER", "")
+    if not a.calls and pathlib.Path(peer, "python/minisgl").is_dir():
+        import minisgl_side
+        return minisgl_side.run(peer)
     return calls() if a.calls else traffic(a)
 
 

@@ -4,8 +4,6 @@
                                                           # and "radix" means it, too
 
 Needs mini-sglang beside it: handles, results and sizes are its classes, tensors are torch's."""
-import dataclasses
-
 import torch
 from minisgl.core import get_global_ctx
 from minisgl.kvcache import SUPPORTED_CACHE_MANAGER
@@ -19,13 +17,18 @@ __all__ = ["CacheHandle", "RadishPrefixCache", "install"]
 MOST_PAGES = 1 << 20  # mini-sglang's cache is not told how many there are
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class CacheHandle(BaseCacheHandle):
-    cache: "RadishPrefixCache"
-    node: int
-    slots: torch.Tensor
+    """A prefix in the tree; its slots are asked of the tree if anybody wants them."""
+
+    __hash__, __eq__ = object.__hash__, object.__eq__
+
+    def __init__(self, cached_len, cache, node, ids, slots=None):
+        self.__dict__.update(cached_len=cached_len, cache=cache, node=node, ids=ids, slots=slots)  # it is frozen
 
     def get_matched_indices(self):
+        if self.slots is None:
+            found = self.cache.core.match_prefix(self.ids[:self.cached_len], "int32")
+            self.__dict__["slots"] = self.cache._tensor(found.slots)
         return self.slots
 
 
@@ -37,38 +40,29 @@ class RadishPrefixCache(BasePrefixCache):
         self.device = torch.device(device)
         self.page_size = get_global_ctx().page_size
         self.core = _core.RadixCache(page_size=self.page_size, free_list=MOST_PAGES)
-        self._locks = {}  # node: receipts
 
     def _tensor(self, array):
         return (torch.from_dlpack(array) - self.page_size).to(self.device)
 
     def match_prefix(self, input_ids):
         found = self.core.match_prefix(input_ids, "int32")
-        return MatchResult(CacheHandle(found.prefix_tokens, self, found.last_node,
+        return MatchResult(CacheHandle(found.prefix_tokens, self, found.last_node, input_ids,
                                        self._tensor(found.slots)))
 
     def insert_prefix(self, input_ids, indices):
         count = len(input_ids) - len(input_ids) % self.page_size
         if not count:
-            return InsertResult(0, CacheHandle(0, self, 0, indices[:0]))
-        ids = input_ids[:count]
-        done = self.core.insert(ids, indices[:count].cpu() + self.page_size)
-        found = self.core.match_prefix(ids, "int32")
-        return InsertResult(done.prefix_tokens,
-                            CacheHandle(count, self, found.last_node, self._tensor(found.slots)))
+            return InsertResult(0, CacheHandle(0, self, 0, input_ids))
+        done = self.core.insert(input_ids[:count], indices[:count].cpu() + self.page_size)
+        return InsertResult(done.prefix_tokens, CacheHandle(count, self, done.node, input_ids))
 
     def lock_handle(self, handle, unlock=False):
         if not handle.node:
             return
-        if not unlock:
-            self._locks.setdefault(handle.node, []).append(self.core.inc_lock_ref(handle.node))
-            return
-        locks = self._locks.get(handle.node)
-        if not locks:
-            raise RuntimeError("lock_handle: this handle is not locked")
-        self.core.dec_lock_ref(locks.pop())
-        if not locks:
-            del self._locks[handle.node]
+        if unlock:
+            self.core.unlock_node(handle.node)
+        else:
+            self.core.lock_node(handle.node)
 
     def evict(self, size):
         if size > self.core.evictable_size:
@@ -78,7 +72,6 @@ class RadishPrefixCache(BasePrefixCache):
         return self._tensor(self.core.take_freed("int32", slots=True))
 
     def reset(self):
-        self._locks.clear()
         self.core.reset()
         self.core.take_freed()
 
