@@ -3,6 +3,7 @@
 
     PEER=DIR bench/python_side.py [--requests N] [--pages 1,16] [--rounds R]    requests a second
     bench/python_side.py --calls                                                microseconds a call
+    bench/python_side.py --threads [--rounds R]                                 two threads beside one
 
 DIR is a checkout of SGLang: its RadixCache and its allocators run as they are there, on the CPU; what
 they import and do not need here (triton, other rooms of theirs) is stood in for. Without PEER radish is
@@ -38,6 +39,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import timeit
 import types
@@ -420,14 +422,56 @@ def calls():
     print(f"{in_c():8.3f} us  4,096 tokens, the call in C")
 
 
+# ---- threads ----
+
+def threads(rounds):
+    """Two threads with a cache each beside one: calls a second of wall time, in turns."""
+    print(f"calls of two threads beside those of one, median of {rounds} pairs; {os.cpu_count()} CPUs, load "
+          f"{os.getloadavg()[0]:.1f}")
+    for count in (1024, 16384, 65536, 524288):
+        tokens = np.arange(count, dtype=np.int32)
+        caches = [radish.RadixCache(max_tokens=count + 1) for _ in "ab"]
+        for cache in caches:
+            cache.insert(tokens, tokens)
+        seconds = 0.2
+        done = [0, 0]
+
+        def body(i, until):
+            caches[i].take_over()
+            match, calls = caches[i].match_prefix, 0
+            while time.perf_counter() < until:
+                match(tokens)
+                calls += 1
+            done[i] = calls
+
+        ratios = []
+        for _ in range(rounds):
+            rates = []
+            for n in (1, 2):
+                done[:] = 0, 0
+                until = time.perf_counter() + seconds
+                workers = [threading.Thread(target=body, args=(i, until)) for i in range(n)]
+                for worker in workers:
+                    worker.start()
+                for worker in workers:
+                    worker.join()
+                rates.append(sum(done) / seconds)
+            ratios.append(rates[1] / rates[0])
+        print(f"{count:7} tokens matched a call: {rates[0]:8.0f} calls/s of one thread, {statistics.median(ratios):4.2f} "
+              f"times as many of two ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=20000)
     parser.add_argument("--pages", default="1,16")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--calls", action="store_true")
+    parser.add_argument("--threads", action="store_true")
     a = parser.parse_args()
     peer = os.environ.get("PEER", "")
+    if a.threads:
+        return threads(max(a.rounds, 3))
     if not a.calls and pathlib.Path(peer, "python/minisgl").is_dir():
         import minisgl_side
         return minisgl_side.run(peer)

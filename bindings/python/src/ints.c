@@ -210,31 +210,31 @@ static bool bad_value(const char *name, ints_what what, Py_ssize_t at, long long
     return false;
 }
 
-/* Slots and last places may be -1 (nothing before); the library says what is wrong with them. */
-static bool narrow(const int64_t *from, Py_ssize_t count, int32_t *to, const char *name,
-                   ints_what what)
+/* Slots and last places may be -1 (nothing before); the library says what is wrong with them. Of
+ * `from` into `to`; where the first stands that is out of its limits, `count` if none. */
+static Py_ssize_t narrow(const int64_t *from, Py_ssize_t count, int32_t *to, ints_what what)
 {
     uint64_t all = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         to[i] = (int32_t)from[i];
         all |= (uint64_t)from[i];
     }
-    if (all <= INT32_MAX) return true;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t least = what == INTS_SLOTS ? INT32_MIN : 0;
-        if (from[i] < least || from[i] > INT32_MAX) return bad_value(name, what, i, from[i]);
-    }
-    return true;
+    if (all <= INT32_MAX) return count;
+    int64_t least = what == INTS_SLOTS ? INT32_MIN : 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (from[i] < least || from[i] > INT32_MAX) return i;
+    return count;
 }
 
-static bool none_negative(const int32_t *data, Py_ssize_t count, const char *name, ints_what what)
+static Py_ssize_t first_negative(const int32_t *data, Py_ssize_t count, ints_what what)
 {
     int32_t all = 0;
     for (Py_ssize_t i = 0; i < count; i++)
         all |= data[i];
-    if (all >= 0 || what == INTS_SLOTS) return true;
-    for (Py_ssize_t i = 0;; i++)
-        if (data[i] < 0) return bad_value(name, what, i, data[i]);
+    if (all >= 0 || what == INTS_SLOTS) return count;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (data[i] < 0) return i;
+    return count;
 }
 
 static int32_t *copy_place(int32_t *few, int32_t **copy, Py_ssize_t count)
@@ -320,15 +320,19 @@ bool ints_take(PyObject *from, const char *name, ints_what what, ints_in *in)
     } else if (good && seen.count > UINT32_MAX) {
         PyErr_Format(PyExc_OverflowError, "%s: %zd integers are more than 2**32", name, seen.count);
         good = false;
-    } else if (good && seen.bytes == 4) {
-        in->count = seen.count;
-        in->data = seen.data;
-        good = none_negative(in->data, in->count, name, what);
     } else if (good) {
+        Py_ssize_t fine = 0;
         in->count = seen.count;
-        int32_t *to = copy_place(in->few, &in->copy, seen.count);
-        good = to && narrow(seen.data, seen.count, to, name, what);
+        int32_t *to = seen.bytes == 4 ? seen.data : copy_place(in->few, &in->copy, seen.count);
         in->data = to;
+        if (to && seen.bytes == 4)
+            LONG_CALL(seen.count >= LONG_TOKENS, fine = first_negative(to, seen.count, what));
+        else if (to)
+            LONG_CALL(seen.count >= LONG_TOKENS, fine = narrow(seen.data, seen.count, to, what));
+        good = to && fine == seen.count;
+        if (to && !good)
+            bad_value(name, what, fine,
+                      seen.bytes == 4 ? to[fine] : ((const int64_t *)seen.data)[fine]);
     }
     if (!good) ints_give_back(in);
     return good;

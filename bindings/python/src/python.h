@@ -259,7 +259,7 @@ PyObject *handle_take_over(PyObject *self, PyObject *none);
             expression;                                                                            \
         }                                                                                          \
     } while (0)
-enum { LONG_TOKENS = 16384 }; /* some 10 us of work, as much as giving the lock away may cost */
+enum { LONG_TOKENS = 65536 }; /* some 10 us of work, as much as giving the lock away may cost */
 
 /* ---- record.c ---- */
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import weakref
 
@@ -466,17 +467,52 @@ except Exception as e:
         self.assertEqual((done.stdout.strip(), done.returncode), ("refused", 0))
 
     def test_what_takes_long_lets_other_threads_run(self):
-        cache, ran = radish.RadixCache(max_tokens=10000), threading.Event()
-        cache.insert(range(9000), range(9000))
+        count = 70000
+        narrow, wide = array.array("i", range(count)), array.array("q", range(count))
+        kv = radish.KVAllocator(count)
+        cache = radish.RadixCache(kv_allocator=kv)
+        table = memoryview(bytearray(4 * count)).cast("i", (1, count))
+        slots = kv.alloc(count)
+        row = memoryview(table.obj).cast("i")
+        row[:] = memoryview(slots)
+
+        def publish():
+            node = cache.publish_row(narrow, table, 0)[0]
+            cache.unlock_node(node)
+
+        def insert_and_evict():
+            cache.evict(count)
+            cache.insert(wide, kv.alloc(count))
+
+        calls = [publish, lambda: cache.match_prefix(narrow), lambda: cache.match_prefix(wide, "int64"),
+                 lambda: cache.lookup(narrow), lambda: cache.match_handle(narrow),
+                 lambda: cache.match_batch([[1, 2]] * 16), cache.check, cache.check_ownership, insert_and_evict]
         before = sys.getswitchinterval()
         sys.setswitchinterval(10**6)  # from now on a thread runs when another gives the lock away
         try:
-            thread = threading.Thread(target=ran.set)
-            thread.start()
-            while not ran.is_set():
-                cache.check()
-            thread.join()
+            for call in calls:
+                counted = [0]
+                stop = threading.Event()
+
+                def count_up():
+                    while not stop.is_set():
+                        counted[0] += 1
+                        time.sleep(0)  # gives the lock away
+
+                thread = threading.Thread(target=count_up)
+                thread.start()
+                for _ in range(100000):  # the other thread may be late
+                    seen = counted[0]
+                    call()
+                    if counted[0] > seen > 0:  # it went on while the call was under way
+                        break
+                else:
+                    self.fail(f"no other thread ran within {call}")
+                stop.set()
+                time.sleep(0)
+                thread.join()
         finally:
+            stop.set()
             sys.setswitchinterval(before)
 
     def test_two_threads_with_two_caches(self):
