@@ -83,6 +83,10 @@ static rad_status publish(publication *p, rad_error *err)
     rad_ref old = p->node;
     rad_status status = RAD_OK;
     int64_t change;
+    if (!c->kv && !cache_base(c)->collects)
+        return error_words(err, RAD_E_STATE,
+                           "publish_row: the cache has neither a KVAllocator nor a number of pages "
+                           "as its free_list");
     p->kept = p->before;
     if (p->is_insert && whole > p->kept) status = insert_row(p, whole, err);
     if (status < 0) return status; /* nothing changed; RAD_FULL: the request goes on by itself */
@@ -137,19 +141,12 @@ static PyObject *tell(const publication *p, bool wide)
     return result;
 }
 
-static bool is_sound(const publication *p)
+static bool lengths_fit(const publication *p)
 {
-    cache_object *c = p->c;
-    if (!c->kv && !cache_base(c)->collects)
-        PyErr_SetString(error_class, "publish_row: the cache has neither a KVAllocator nor a "
-                                     "number of pages as its free_list");
-    else if (p->before % c->page_size || p->before > p->key.num_tokens)
-        PyErr_Format(PyExc_ValueError,
-                     "protected_tokens is %u: it must be whole pages of %u, and at most the %u "
-                     "tokens",
-                     p->before, c->page_size, p->key.num_tokens);
-    else
-        return true;
+    if (p->before % p->c->page_size == 0 && p->before <= p->key.num_tokens) return true;
+    PyErr_Format(PyExc_ValueError,
+                 "protected_tokens is %u: it must be whole pages of %u, and at most the %u tokens",
+                 p->before, p->c->page_size, p->key.num_tokens);
     return false;
 }
 
@@ -224,7 +221,7 @@ static PyObject *call_publish_row(PyObject *self, fast_args args, Py_ssize_t nar
         return NULL;
     bool wide = a[13] && PyUnicode_Check(a[13]) &&
                 !PyUnicode_CompareWithASCIIString(a[13], "int64");
-    if (!is_sound(&p) || !ints_row_begin(a[1], a[2], p.key.num_tokens, &row)) goto give_back;
+    if (!lengths_fit(&p) || !ints_row_begin(a[1], a[2], p.key.num_tokens, &row)) goto give_back;
     p.row = row.data;
     size_t news = p.key.num_tokens - p.before + 1;
     p.theirs = malloc(2 * news * sizeof *p.theirs);

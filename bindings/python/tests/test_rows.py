@@ -2,6 +2,7 @@
 import array
 import os
 import random
+import threading
 import unittest
 
 import radish
@@ -168,6 +169,71 @@ class Rows(unittest.TestCase):
             self.assertEqual((cache.total_size, kv.available_pages), (0, 20))
         with self.assertRaisesRegex(radish.Error, "neither a KVAllocator"):
             radish.RadixCache(max_tokens=64).publish_row([1], good, 1)
+
+    def test_threads_callbacks_and_what_is_closed(self):
+        said = []
+
+        def policy(facts):
+            for call in (lambda: cache.publish_row([1, 2], matrix, 0), lambda: cache.lock_node(0),
+                         lambda: kv.alloc_slots(1), lambda: kv.free_pages_of([1])):
+                try:
+                    call()
+                except radish.StateError as e:
+                    said.append(str(e))
+            return 0
+
+        kv = radish.KVAllocator(8, 2)
+        cache = radish.RadixCache(kv_allocator=kv, evict_key=policy)
+        rows = radish.ReqToTokenPool(1, 8)
+        matrix, slots = rows.table, kv.alloc_slots(4)
+        memoryview(rows.row(0))[0:4] = memoryview(slots)
+        caught = []
+
+        def elsewhere():
+            for call in (lambda: cache.publish_row([1, 2], matrix, 0), lambda: cache.unlock_node(5),
+                         lambda: kv.alloc_slots(1)):
+                try:
+                    call()
+                except radish.StateError as e:
+                    caught.append(str(e))
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        self.assertEqual(len([words for words in caught if "take_over() here first" in words]), 3)
+        with self.assertRaisesRegex(radish.StateError, "still use it"):
+            rows.close()  # the matrix is its memory
+        node = cache.publish_row([1, 2, 3, 4], matrix, 0)[0]
+        self.assertEqual((cache.protected_size, kv.available_pages), (4, 6))
+        cache.unlock_node(node)  # the policy is asked
+        self.assertTrue(said)
+        for words in said:
+            self.assertRegex(words, "called from within")
+        cache.close()
+        for call in (lambda: cache.publish_row([1, 2], matrix, 0), lambda: cache.lock_node(node)):
+            with self.assertRaisesRegex(radish.StateError, "closed"):
+                call()
+
+    def test_what_a_callback_raises(self):
+        class Pages:
+            num_pages = 8
+
+            def free_pages(self, pages):
+                raise OSError("disk")
+
+        cache, matrix = radish.RadixCache(free_list=Pages()), table()
+        with self.assertRaisesRegex(radish.Error, "neither a KVAllocator"):
+            cache.publish_row([1], matrix, 0)
+
+        def policy(facts):
+            raise KeyError("no key")
+
+        kv = radish.KVAllocator(8)
+        cache = radish.RadixCache(kv_allocator=kv, evict_key=policy)
+        matrix[0, 0] = kv.alloc_slots(1).tolist()[0]
+        with self.assertRaisesRegex(KeyError, "no key"):
+            cache.publish_row([1], matrix, 0)
+        self.assertEqual(cache.total_size, 1)  # and was done
 
     def test_locks_by_node(self):
         cache = radish.RadixCache(max_tokens=64)
