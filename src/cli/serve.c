@@ -1,9 +1,7 @@
-/* serve.c - `radish serve`: load, say what is served, and serve. */
-#include "base/utf8.h"
-#include "cli/cli.h"
+/* serve.c - `radish serve`: its options; then load, say what is served, and serve. */
+#include "cli/serve.h"
+
 #include "server/access.h"
-#include "server/api_keys.h"
-#include "server/browsers.h"
 #include "server/otlp.h"
 #include "server/server.h"
 #include "text/tool_call.h"
@@ -20,185 +18,6 @@
 #define DEFAULT_MAX_ITL_MS   500
 #define DEFAULT_SELF_CHECK_S 60
 #define DEFAULT_DRAIN_S      30
-
-/* Names that no browser sends would silently allow nothing. CLI_GO_ON, or 2. */
-static int check_names(const server_params *s)
-{
-    for (uint32_t i = 0; i < s->num_allow_origins; i++)
-        if (!browser_is_origin(s->allow_origins[i]))
-            return cli_usage("serve",
-                             "--allow-origin '%s' is not like http://localhost:3000, without "
-                             "a path, nor null, nor *",
-                             s->allow_origins[i]);
-    for (uint32_t i = 0; i < s->num_allow_hosts; i++)
-        if (!browser_is_host(s->allow_hosts[i]))
-            return cli_usage("serve",
-                             "--allow-host '%s' is not like example.com or example.com:8080",
-                             s->allow_hosts[i]);
-    return CLI_GO_ON;
-}
-
-/* On which GPU, or why on none. */
-static void print_device(engine *e)
-{
-    const engine_info *i = engine_get_info(e);
-    if (i->why_no_gpu[0]) printf("  computes on the CPU: %s\n", i->why_no_gpu);
-    if (!i->device_bytes) return;
-    engine_stats stats;
-    engine_get_stats(e, &stats);
-    printf("  GPU memory %.1f GB, %.1f GB of it free beside weights, buffers and pool\n",
-           (double)i->device_bytes / 1e9, (double)stats.gpu_free_bytes / 1e9);
-}
-
-static void print_banner(engine *e, const server *s, const server_params *where,
-                         uint32_t max_itl_ms)
-{
-    const engine_info *i = engine_get_info(e);
-    const char *host = where->host ? where->host : "127.0.0.1";
-    bool v6 = strchr(host, ':') != NULL;
-    char url[128];
-    snprintf(url, sizeof url, "%s://%s%s%s:%u", where->tls.certificate ? "https" : "http",
-             v6 ? "[" : "", host, v6 ? "]" : "", server_port(s));
-    printf("radish %s serves %s (%s, %s, %s KV, attention %s, %s) on %s\n", RADISH_VERSION,
-           i->model_name, i->architecture, i->dtype, i->kv_cache_dtype, i->attn_backend,
-           i->computes_on, url);
-    print_device(e);
-    printf("  KV pool %llu tokens (%.1f MiB), page size %u, radix cache %s%s%s\n",
-           (unsigned long long)i->max_total_tokens,
-           (double)i->max_total_tokens * (double)i->kv_bytes_per_token / (1 << 20), i->page_size,
-           i->radix_cache ? "on" : "off", i->radix_cache ? ", evicts by " : "",
-           i->radix_cache ? i->eviction_policy : "");
-    if (i->window_total_tokens)
-        printf("  window memory %llu tokens (%.1f MiB) for the layers that see %u tokens\n",
-               (unsigned long long)i->window_total_tokens,
-               (double)i->window_total_tokens * (double)i->window_kv_bytes_per_token / (1 << 20),
-               i->sliding_window);
-    if (i->draft_model_path[0])
-        printf("  draft model %s (%.1f MiB, and %.1f MiB of KV)\n", i->draft_model_path,
-               (double)i->draft_weights_bytes / (1 << 20),
-               (double)i->max_total_tokens * (double)i->draft_bytes_per_token / (1 << 20));
-    if (i->max_states)
-        printf("  states        %llu of the %u recurrent layers (%.1f MiB), a snapshot every %u "
-               "tokens\n",
-               (unsigned long long)i->max_states, i->state_layers,
-               (double)i->max_states * (double)i->state_bytes / (1 << 20), i->state_interval);
-    if (i->hierarchical_cache) {
-        engine_storage_status store;
-        engine_get_storage_status(e, &store);
-        double beside_bytes = (double)i->host_window_tokens * (double)i->window_kv_bytes_per_token +
-                              (double)i->host_states * (double)i->state_bytes;
-        printf("  host tier %llu tokens (%.1f MiB), storage %s%s\n",
-               (unsigned long long)i->host_tokens,
-               ((double)i->host_tokens * (double)i->kv_bytes_per_token + beside_bytes) / (1 << 20),
-               store.attached ? store.spec : "none",
-               store.attached && store.store.down ? " (out of reach for now)" : "");
-    }
-    printf("  context %u tokens, at most %u requests running, ", i->context_length,
-           i->max_running_requests);
-    if (i->chunked_prefill_size)
-        printf("prefill in chunks of %u", i->chunked_prefill_size);
-    else
-        printf("prefill not chunked");
-    if (max_itl_ms)
-        printf(", less where others' next tokens would wait longer than %u ms\n", max_itl_ms);
-    else
-        printf("\n");
-    printf("  %s\n", i->guarantee);
-    const char *key = api_keys_wanted(where->api_keys) ? "-H 'Authorization: Bearer KEY' " : "";
-    printf("  try:\n");
-    if (i->chat_template[0])
-        printf("  curl -s %s/v1/chat/completions %s-H 'Content-Type: application/json' "
-               "-d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is the capital of "
-               "France?\"}],\"max_tokens\":32,\"temperature\":0}'\n",
-               url, key);
-    else
-        printf("  curl -s %s/v1/completions %s-H 'Content-Type: application/json' "
-               "-d '{\"prompt\":\"Once upon a time\",\"max_tokens\":32,\"temperature\":0}'\n",
-               url, key);
-    fflush(stdout);
-}
-
-/* It goes into JSON, and onto terminals. */
-static bool is_name(const char *text)
-{
-    size_t len = strlen(text), at = 0;
-    while (at < len) {
-        utf8_char c = utf8_next((const unsigned char *)text + at, len - at);
-        if (!c.valid || utf8_is_control(c.code)) return false;
-        at += c.len;
-    }
-    return len > 0;
-}
-
-typedef struct key_options {
-    cli_list plain;
-    const char *file, *admin;
-} key_options;
-
-/* *out may be NULL: everybody may ask. CLI_GO_ON, or 2. */
-static int read_keys(const key_options *o, api_keys **out)
-{
-    rad_error err = {0};
-    if (!o->plain.count && !o->file && !o->admin) return CLI_GO_ON;
-    rad_status status = api_keys_create(out, &err);
-    for (uint32_t i = 0; i < o->plain.count && !status; i++)
-        status = api_keys_add(*out, o->plain.texts[i], false, &err);
-    if (o->file && !status) status = api_keys_read(*out, o->file, &err);
-    if (!status && o->file && !api_keys_wanted(*out))
-        return cli_usage("serve", "--api-key-file %s has no key in it", o->file);
-    if (o->admin && !status) status = api_keys_add(*out, o->admin, true, &err);
-    return status ? cli_usage("serve", "%s", err.text) : CLI_GO_ON;
-}
-
-/* Before a model is read, which can take minutes. CLI_GO_ON, or 1. */
-static int check_certificate(const tls_files *files)
-{
-    rad_error err = {0};
-    tls *t = NULL;
-    rad_status status = files->certificate ? tls_create(files, &t, &err) : RAD_OK;
-    tls_destroy(t);
-    return status ? cli_fail("%s", err.text) : CLI_GO_ON;
-}
-
-/* Options that want another one. CLI_GO_ON, or 2. */
-static int check(const engine_params *e, const server_params *s)
-{
-    bool by_priority = e->enable_priority_scheduling ||
-                       (e->schedule_policy && !strcmp(e->schedule_policy, "priority"));
-    for (uint32_t i = 0; i < s->num_served_model_names; i++)
-        if (!is_name(s->served_model_names[i]))
-            return cli_usage("serve",
-                             "--served-model-name must not be empty, and UTF-8 without controls");
-    if (!s->tls.certificate && (s->tls.key || s->tls.password || s->tls.client_ca))
-        return cli_usage("serve", "--ssl-keyfile, --ssl-keyfile-password and --ssl-ca-certs need "
-                                  "--ssl-certfile");
-    if (s->storage_admin && !e->enable_hierarchical_cache)
-        return cli_usage("serve", "--hicache-storage-admin needs --enable-hierarchical-cache");
-    if (e->schedule_low_priority_values_first && !by_priority)
-        return cli_usage("serve", "--schedule-low-priority-values-first needs "
-                                  "--enable-priority-scheduling or --schedule-policy priority");
-    return CLI_GO_ON;
-}
-
-/* exact, rounded, rounded:N or off. CLI_GO_ON, or 2. */
-static int read_report(const char *text, server_params *p)
-{
-    enum { MOST = 1 << 20 };
-    if (!text || !strcmp(text, "exact")) return CLI_GO_ON;
-    bool rounded = !strncmp(text, "rounded", 7) && (!text[7] || text[7] == ':');
-    p->report_cached_tokens = rounded ? REPORT_CACHED_ROUNDED : REPORT_CACHED_OFF;
-    if (!strcmp(text, "off") || !strcmp(text, "rounded")) return CLI_GO_ON;
-    char *end = NULL;
-    const char *digits = rounded ? text + 8 : "";
-    unsigned long n = *digits >= '0' && *digits <= '9' ? strtoul(digits, &end, 10) : 0;
-    if (!n || *end || n > MOST)
-        return cli_usage("serve",
-                         "--report-cached-tokens is exact, rounded:N (N from 1 to %d) or off, not "
-                         "'%s'",
-                         MOST, text);
-    p->cached_tokens_grain = (uint32_t)n;
-    return CLI_GO_ON;
-}
 
 /* --log-format json: what the line of a request says, field by field. */
 static void log_access(void *user, const access_record *a, double seconds)
@@ -250,7 +69,7 @@ static int serve(model_options *model, engine_params *engine_p, server_params *s
         server_catch_signals(s, &err) != RAD_OK) {
         code = cli_fail("%s", err.text);
     } else {
-        print_banner(e, s, server_p, engine_p->max_itl_ms); /* who reads it may send a signal */
+        serve_print_banner(e, s, server_p, engine_p->max_itl_ms); /* who reads it may send a signal */
         if (server_run(s, &err) != RAD_OK) code = cli_fail("%s", err.text);
     }
     server_destroy(s);
@@ -281,7 +100,7 @@ static int run_command(int argc, char **argv, config_file *config)
     double record_gb = 0;
     uint32_t timeout_request = 0, request_timeout = 0, timeout_keep_alive = 0, timeout_send = 0;
     cli_list origins = {0}, hosts = {0};
-    key_options keys = {0};
+    serve_keys keys = {0};
     uint32_t drain_s = DEFAULT_DRAIN_S;
     char names_of[400], order[600], gives_up[300], call_parsers[700], reasoning_parsers[700];
     cli_wrap(
@@ -1016,7 +835,7 @@ static int run_command(int argc, char **argv, config_file *config)
     if (positional && config_file_holds(config, model.model)) model.model = NULL;
     if (code == CLI_GO_ON) code = model_options_check("serve", &model, positional);
     if (code == CLI_GO_ON) code = cli_eviction("serve", policy, policy_config, &engine_p.eviction);
-    if (code == CLI_GO_ON) code = read_report(report, &server_p);
+    if (code == CLI_GO_ON) code = serve_read_report(report, &server_p);
     model.log_json = log_format && !strcmp(log_format, "json");
     if (code == CLI_GO_ON && log_format && !model.log_json && strcmp(log_format, "text") != 0)
         code = cli_usage("serve", "--log-format is text or json, not '%s'", log_format);
@@ -1027,7 +846,7 @@ static int run_command(int argc, char **argv, config_file *config)
     server_p.num_served_model_names = names.count;
     for (uint32_t i = names.count; i-- > 0;)
         if (strcmp(names.texts[i], "*") != 0) engine_p.served_model_name = names.texts[i];
-    if (code == CLI_GO_ON) code = check(&engine_p, &server_p);
+    if (code == CLI_GO_ON) code = serve_check(&engine_p, &server_p);
     if (code != CLI_GO_ON) return code;
     if (max_request_memory && max_request_memory < MIN_REQUEST_MEMORY)
         return cli_usage("serve", "--max-request-memory must be at least 16777216");
@@ -1046,11 +865,11 @@ static int run_command(int argc, char **argv, config_file *config)
     server_p.num_allow_origins = origins.count;
     server_p.allow_hosts = hosts.texts;
     server_p.num_allow_hosts = hosts.count;
-    code = check_names(&server_p);
+    code = serve_check_names(&server_p);
     api_keys *taken = NULL;
-    if (code == CLI_GO_ON) code = read_keys(&keys, &taken);
+    if (code == CLI_GO_ON) code = serve_read_keys(&keys, &taken);
     server_p.api_keys = taken;
-    if (code == CLI_GO_ON) code = check_certificate(&server_p.tls);
+    if (code == CLI_GO_ON) code = serve_check_certificate(&server_p.tls);
     if (code == CLI_GO_ON) code = serve(&model, &engine_p, &server_p);
     api_keys_destroy(taken);
     return code;
