@@ -10,6 +10,7 @@
  - Every file that docs/architecture.md names is there, every room has its line, and what a newcomer
    wants to do touches two files at most (a file of one's own is one).
  - docs/models.md and radish(1) name every architecture that src/model/config_arch.c has.
+ - CHANGELOG.md begins with the version of include/radish/radish.h.
  - docs/embedding.md's table of sizes is what `bench_cache --sizing` prints, within 5%.
 """
 import pathlib
@@ -86,6 +87,13 @@ def check_models(root, wrong):
         wrong.append("src/model/config_arch.c: no architectures were found")
 
 
+def check_version(root, headers, wrong):
+    version = ".".join(re.findall(r"#define RAD_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", headers))
+    newest = re.search(r"^## (\S+?)[,\s]", (root / "CHANGELOG.md").read_text(), re.M)
+    if not newest or newest[1] != version:
+        wrong.append(f"CHANGELOG.md begins with {newest and newest[1]}, radish.h is of {version}")
+
+
 def check_sizing(root, build, wrong):
     page = root / "docs/embedding.md"
     said = {int(row[0]): [float(x) for x in row[1:]] for row in re.findall(
@@ -106,6 +114,7 @@ def main():
     check_architecture(root, wrong)
     check_models(root, wrong)
     headers = "\n".join(path.read_text() for path in root.glob("include/radish/*.h"))
+    check_version(root, headers, wrong)
     known = set(NAME.findall(headers))
     documents = [root / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     documents += [*sorted(root.glob("docs/*.md"))]

@@ -1,42 +1,66 @@
-"""docs_commands.py - what README and docs tell a reader to run is there, and nothing lies beside the clone.
+"""docs_commands.py - what README and docs tell a reader to run: who reads it out of them, and a check that it
+is there. e2e/test_docs.py runs it.
 
-A command is a line of a code block that is shell, or a span of code, which begins with a program of ours:
-tools/NAME, bench/NAME, build/release/NAME or `make TARGET`, with VARIABLE=value before it where there is one.
-Its program must exist, and know the options and sections, and the variables, that the command gives it."""
+A command stands in a block of shell, or indented by four spaces, or in a span of code, and begins with a program of
+ours (tools/NAME, bench/NAME, build/release/NAME, tests/NAME.py, `make TARGET`, radish), or with curl, openssl or cc;
+VARIABLE=value before it where there is one. A program of ours must exist, and know the options, sections and
+variables that the command gives it."""
 import re
 import shlex
 import subprocess
 
 VARIABLE = re.compile(r"^([A-Z_]+)=")
-OURS = re.compile(r"^(?:/usr/bin/python3 )?(?:build/release/|tools/|bench/|tests/|make(?: |$)|radish )")
+OTHERS = ("curl", "openssl", "cc")
+COMMAND = re.compile(r"^(?:[A-Z_]+=\S* )*(?:/usr/bin/python3 )?"
+                     r"(?:build/release/|tools/|bench/|tests/\S+\.py|make(?: |$)|radish |%s )" % " |".join(OTHERS))
 SPAN = re.compile(r"`([^`\n]+)`")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-INDENTED = re.compile(r"^    (\S.*(?:\\\n.*)*)$", re.M)
+INDENTED = re.compile(r"(?:^    .*\n)+", re.M)
 SHELL = ("sh", "console", "")
 
 
+def logical_lines(block):
+    """Lines, put together where a backslash or an open quote says that they go on."""
+    have = ""
+    for line in block.splitlines():
+        have = f"{have}{line}"
+        if have.endswith("\\"):
+            have = have[:-1]
+            continue
+        try:
+            shlex.split(have, comments=True)
+        except ValueError:
+            if COMMAND.match(re.sub(r"^\$ ", "", have.strip())):
+                have += "\n"
+                continue
+        yield have
+        have = ""
+
+
 def commands(text):
-    """Every command of ours in a document, as a list of words."""
-    lines = []
-    rest = text
+    """Every command in a document: (its line, whether it is a span within a sentence)."""
+    blocks, rest = [], text
     for fence in FENCED.finditer(text):
         rest = rest.replace(fence[0], "")
         if fence[1] in SHELL:
-            lines += fence[2].replace("\\\n", " ").splitlines()
-    for block in INDENTED.finditer(rest):
-        lines.append(block[1].replace("\\\n", " "))
-    lines += SPAN.findall(rest)
-    for line in lines:
+            blocks += logical_lines(fence[2])
+    for block in INDENTED.findall(rest):
+        blocks += logical_lines(block)
+    found = [(line, False) for line in blocks] + [(span, True) for span in SPAN.findall(INDENTED.sub("", rest))]
+    for line, is_span in found:
         line = re.sub(r"^\$ ", "", line.strip())
-        line = re.sub(r"\s+#.*$", "", line)
-        bare = re.sub(r"^(?:[A-Z_]+=\S* )*", "", line)
-        if not OURS.match(bare):
-            continue
-        try:
-            words = shlex.split(line)
-        except ValueError:  # a quote that goes on in the next line
-            words = line.split()
-        yield [word.rstrip(";,") for word in words]
+        line = re.sub(r"\s+#(?: .*)?$", "", line)
+        if COMMAND.match(line):
+            yield (re.sub(r"\s+", " ", line) if "'" not in line else line), is_span
+
+
+def words_of(line):
+    """What a shell makes of it."""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote that goes on elsewhere
+        words = line.split()
+    return [word.rstrip(";,") for word in words]
 
 
 def help_of(program):
@@ -67,6 +91,8 @@ class Checker:
         if words[0] == "/usr/bin/python3":
             words.pop(0)
         name, rest = words[0], words[1:]
+        if name in OTHERS:
+            return None
         if name == "make":
             return self.make(variables, rest)
         if name == "radish":
@@ -121,12 +147,11 @@ def check_commands(root, build, documents, wrong):
     checker = Checker(root, build)
     count = 0
     for path in documents:
-        for words in commands(path.read_text()):
+        for line, _ in commands(path.read_text()):
             count += 1
-            shown = " ".join(words)
-            problem = checker.problem(words)
+            problem = checker.problem(words_of(line))
             if problem:
-                wrong.append(f"{path}: `{shown}`: {problem}")
+                wrong.append(f"{path}: `{line}`: {problem}")
     if count < 40:
         wrong.append(f"only {count} commands were found in the documents")
     return count

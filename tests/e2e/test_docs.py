@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Every command that README and docs show is run, from the clone alone.
-
-A command is what stands in a block of shell, or indented by four spaces, or in a span of code with
-options, and begins with a program of ours, curl, openssl or cc. It is run in an empty folder that has
-the clone's folders and the files that it names; SERVE says of a server only that it gets ready and
-ends well. What is not run has a row in NOT_RUN that says why, and none of them may be without a use."""
+"""Every command that README and docs show (tests/docs_commands.py) is run, from the clone alone; but for spans of code
+without options, and curl's within a sentence. It is run in an empty folder that has the clone's folders and the files
+that it names; of a server it is seen that it gets ready and ends well. What is not run has a row in NOT_RUN that says
+why, and none of them may be without a use."""
 import http.client
 import os
 import pathlib
@@ -18,13 +16,10 @@ import urllib.parse
 
 from radish_e2e import HANG, RADISH, ROOT, TINY, Server, check, run, without_huge_pages
 
-BUILD = pathlib.Path(RADISH).parent
-OURS = re.compile(r"^(?:[A-Z_]+=\S+ )*"
-                  r"(?:build/release/\S|tools/\S|bench/\S|tests/\S+\.py|make(?: |$)|radish |curl |openssl |cc )")
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-INDENTED = re.compile(r"(?:^    .*\n)+", re.M)
-SPAN = re.compile(r"`([^`\n]+)`")
+sys.path.append(str(ROOT / "tests"))
+from docs_commands import commands  # noqa: E402
 
+BUILD = pathlib.Path(RADISH).parent
 # What a reader puts in the place of these.
 STANDS_FOR = [(r"\bMODEL(?:\.gguf)?\b|(?<![\w/-])model\.gguf\b|\bFILE$", "models/radish-tiny.gguf"),
               (r"\bTEXT\b", "text.txt"), (r"\bTRACE(?=\.jsonl\.gz)|\bOUT(?=\.jsonl\.gz|\.rxtrace)", "trace"),
@@ -59,40 +54,6 @@ NOT_RUN = [
 ]
 TALKS = re.compile(r"(build/release/)?radish (top|health|inspect cache)$")  # to a server that runs
 MAKES = re.compile(r"openssl |tools/make-trace|radish serve .* file:")  # what others want: first
-
-
-def logical_lines(block):
-    """Lines, put together where a backslash or an open quote says that they go on."""
-    have = ""
-    for line in block.splitlines():
-        have = f"{have}{line}"
-        if have.endswith("\\"):
-            have = have[:-1]
-            continue
-        try:
-            shlex.split(have, comments=True)
-        except ValueError:
-            if OURS.match(re.sub(r"^\$ ", "", have.strip())):
-                have += "\n"
-                continue
-        yield have
-        have = ""
-
-
-def commands(text):
-    found, rest = [], text
-    for fence in FENCED.finditer(text):
-        rest = rest.replace(fence[0], "")
-        if fence[1] in ("sh", "console", ""):
-            found += logical_lines(fence[2])
-    for block in INDENTED.findall(rest):
-        found += logical_lines(block)
-    found += [span for span in SPAN.findall(INDENTED.sub("", rest)) if " " in span and span[:5] != "curl "]
-    for line in found:
-        line = re.sub(r"^\$ ", "", line.strip())
-        line = re.sub(r"\s+#(?: .*)?$", "", line)
-        if OURS.match(line):
-            yield re.sub(r"\s+", " ", line) if "'" not in line else line
 
 
 def documents():
@@ -174,7 +135,8 @@ def test_every_command_runs():
         make_folder(folder)
         env = {**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"}
         seen = set()
-        shown = [(document, line) for document in documents() for line in commands(document.read_text())]
+        shown = [(document, line) for document in documents() for line, is_span in commands(document.read_text())
+                 if not is_span or " " in line and not line.startswith("curl ")]
         for document, line in sorted(shown, key=lambda c: not MAKES.match(c[1])):
             why = reason(line, used)
             if why:
