@@ -42,4 +42,12 @@ static inline bool utf8_is_control(uint32_t code)
     return code < 0x20 || (code >= 0x7f && code < 0xa0);
 }
 
+/* These, and what ends a line or turns the direction of its text otherwise: a stranger's text on a
+ * terminal or in a log has none of them. */
+static inline bool utf8_is_harmful(uint32_t code)
+{
+    return utf8_is_control(code) || code == 0x61c || code == 0x200e || code == 0x200f ||
+           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+}
+
 #endif

@@ -1,6 +1,8 @@
 /* screen.c - text, and the escapes that colour it. */
 #include "cli/screen.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,15 +53,14 @@ void screen_fini(screen *s)
 static void put_char(screen *s, const char *bytes, size_t len, utf8proc_int32_t c)
 {
     const int width = c < 0 ? 1 : utf8proc_charwidth(c);
-    const bool control = c < 0 || c < 32 || (c >= 127 && c < 160) || (c >= 0x202a && c <= 0x202e) ||
-                         (c >= 0x2066 && c <= 0x2069);
-    const uint32_t columns = control ? 1 : (uint32_t)RAD_MAX(width, 0);
+    const bool harmful = c < 0 || utf8_is_harmful((uint32_t)c);
+    const uint32_t columns = harmful ? 1 : (uint32_t)RAD_MAX(width, 0);
     if (s->column + columns > s->width) {
         s->column = s->width; /* nothing comes behind what is cut */
         return;
     }
     s->column += columns;
-    append(s, control ? "?" : bytes, control ? 1 : len);
+    append(s, harmful ? "?" : bytes, harmful ? 1 : len);
 }
 
 static void put_text(screen *s, screen_style style, const char *text)

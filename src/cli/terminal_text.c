@@ -7,9 +7,7 @@
 
 static bool drives(uint32_t code)
 {
-    if (code == '\n' || code == '\t') return false;
-    return utf8_is_control(code) || code == 0x200e || code == 0x200f ||
-           (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    return utf8_is_harmful(code) && code != '\n' && code != '\t';
 }
 
 void terminal_text_write(FILE *stream, const char *text, size_t len)

@@ -235,14 +235,14 @@ static hidden_pooling choose_pooling(const engine *e)
 }
 
 /* A copy that can go into JSON and onto a terminal: a file's own name may be any bytes, and a
- * path too. What is no UTF-8 or controls a terminal becomes '?'. */
+ * path too. What is no UTF-8 or drives a terminal becomes '?'. */
 static char *printable_copy(const rad_env *env, const char *text)
 {
     char *copy = engine_strdup(env, text);
     size_t len = copy ? strlen(copy) : 0;
     for (size_t i = 0; i < len;) {
         utf8_char c = utf8_next((const unsigned char *)copy + i, len - i);
-        if (!c.valid || utf8_is_control(c.code)) memset(copy + i, '?', c.len);
+        if (!c.valid || utf8_is_harmful(c.code)) memset(copy + i, '?', c.len);
         i += c.len;
     }
     return copy;
