@@ -6,6 +6,7 @@
    each of those belongs to a command.
  - radish(1) lists the commands, each with --help's words; what the prose says of options is of options that
    are there, and a number in parentheses behind one is its default.
+ - radish-chat(1) has the commands of a conversation.
  - mandoc's lint and groff's warnings, where they are there, find nothing in any page.
  - Every name in packaging/radish.conf, also of those that are commented out, is an option of serve;
    docs/serve.md names what serve lets choose.
@@ -89,6 +90,15 @@ def check_prose(root, commands, prose, wrong):
         wrong.append(f"only {len(known)} options and the defaults {said} were found in --help")
 
 
+def check_chat(root, prose, wrong):
+    """The commands within a conversation."""
+    there = re.findall(r'^    \{"(/\w+)", "(\w*)"', (root / "src/cli/chat.c").read_text(), re.M)
+    told = [(name, arg.upper()) for names, arg in re.findall(r"^\.It Li ([/\w ,]+?)(?: Ar (\w+))?$", prose["chat"], re.M)
+            for name in names.split(" , ")]
+    if told != there or len(there) < 5:
+        wrong.append(f"docs/man/chat.mdoc has {told}, chat.c {there}")
+
+
 def check_lint(paths, wrong):
     """How many programs have looked."""
     lints = []
@@ -140,6 +150,7 @@ def main():
         prose = check_pages(root, commands, pages, wrong)
         looked = check_lint([root / "docs/man/radish.1", *paths], wrong)
     check_prose(root, commands, prose, wrong)
+    check_chat(root, prose, wrong)
     check_config(root, commands, wrong)
     check_choices(root, commands, wrong)
     for line in wrong:
