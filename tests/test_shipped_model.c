@@ -12,8 +12,8 @@
 #include <jansson.h>
 
 /* Of so many questions one is asked (or two that stand together, which are of one kind): always the
- * same ones, of each kind its share. All of them with RADISH_TEST_LONG=1, which is what README's
- * figures are. */
+ * same ones, of each kind its share. All of them with RADISH_TEST_LONG=1, which is what the figures
+ * of docs/models.md are. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EVERY = 90, EVERY_LONG = 90, ASKED = 2 }; /* they slow the arithmetic down twentyfold */
 #else
