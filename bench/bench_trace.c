@@ -18,6 +18,7 @@
 
 typedef struct rig {
     trace *t;
+    rad_token *scratch;
     rad_kv_allocator *alloc;
     rad_cache *cache;
     rad_slot *row;
@@ -107,6 +108,7 @@ static void rig_init(rig *r, const char *file)
     must(rad_cache_create(NULL, &c, &r->cache, &err), &err);
     size_t longest = trace_longest(r->t) + r->page_size;
     r->room = capacity + longest;
+    r->scratch = calloc(longest, sizeof *r->scratch);
     r->row = calloc(longest, sizeof *r->row);
     r->tokens = malloc(r->room * sizeof *r->tokens);
     r->indices = malloc(r->room * sizeof *r->indices);
@@ -175,7 +177,7 @@ int main(int argc, char **argv)
     volatile int sink = 0; /* so that nothing is left out */
     for (size_t i = 0; i < 2 * n; i++) {
         trace_request q;
-        trace_get(r.t, i % n, &q);
+        trace_get(r.t, i % n, r.scratch, &q);
         double t0 = bench_now();
         uint32_t hit = play(&r, &q);
         double t1 = bench_now();

@@ -3,8 +3,8 @@
  * A batch of the queue is messages, one behind the other, each with the hashes of the pages that it
  * tells of. The thread gives pages and namespaces their numbers and writes frames.
  *
- * What of a request has been told stands in the request (req.recorded): how many pages, and the hash
- * of the last one. An operation that reaches further tells of the pages between first. */
+ * What of a request has been told stands in the request (req.recorded): how many pages, and the
+ * hash of the last one. An operation that reaches further tells of the pages between first. */
 #include "engine/recorder.h"
 
 #include "base/compute_pool.h"
@@ -426,8 +426,8 @@ rad_status recorder_create(const rad_env *env, const recorder_params *params, re
                                   : RAD_E_NOMEM;
     if (status != RAD_OK) rad_fail(err, status, "record: no memory");
     if (status == RAD_OK && getrandom(&r->salt, sizeof r->salt, 0) != sizeof r->salt)
-        status = rad_fail(err, RAD_E_IO, "record: no random numbers for its salt: %s",
-                          strerror(errno));
+        status =
+            rad_fail(err, RAD_E_IO, "record: no random numbers for its salt: %s", strerror(errno));
     if (status == RAD_OK && (r->wake_fd = eventfd(0, EFD_CLOEXEC)) < 0)
         status = rad_fail(err, RAD_E_IO, "record: no file for its thread: %s", strerror(errno));
     if (status == RAD_OK) status = open_file(r, params->path, err);
@@ -445,8 +445,7 @@ rad_status recorder_start(recorder *r, const record_head *head, rad_error *err)
     size_t len;
     r->page_size = (uint32_t)head->page_size;
     r->start_ns = r->counters_ns = r->env.now_ns(r->env.user);
-    if (!record_write_head(r->writer, head))
-        return rad_fail(err, RAD_E_NOMEM, "record: no memory");
+    if (!record_write_head(r->writer, head)) return rad_fail(err, RAD_E_NOMEM, "record: no memory");
     record_write_frame(r->writer, &bytes, &len);
     if (!write_all(r, bytes, len))
         return rad_fail(err, RAD_E_IO, "record: %s cannot be written", r->path);

@@ -56,8 +56,8 @@ typedef struct recorder_prices { /* ns, as sched/step_cost.h has learned them; a
 } recorder_prices;
 
 /* What has been counted so far, for readers to compare with, and what steps cost. */
-void recorder_counters(recorder *r, const struct scheduler_stats *stats, const rad_cache_stats *cache,
-                       const recorder_prices *prices);
+void recorder_counters(recorder *r, const struct scheduler_stats *stats,
+                       const rad_cache_stats *cache, const recorder_prices *prices);
 /* Some seconds have passed since the last ones, and steps. */
 bool recorder_wants_counters(const recorder *r, uint64_t forward_steps);
 

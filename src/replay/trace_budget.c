@@ -6,16 +6,18 @@
 static void *budget_alloc(void *user, size_t bytes)
 {
     trace_budget *b = user;
-    if (bytes > b->limit - b->used) return NULL;
-    void *memory = b->inner.alloc(b->inner.user, bytes);
-    if (memory) b->used += bytes;
+    const uint64_t before = atomic_fetch_add(&b->used, bytes);
+    void *memory = before <= b->limit && bytes <= b->limit - before
+                       ? b->inner.alloc(b->inner.user, bytes)
+                       : NULL;
+    if (!memory) atomic_fetch_sub(&b->used, bytes);
     return memory;
 }
 
 static void budget_free(void *user, void *memory, size_t bytes)
 {
     trace_budget *b = user;
-    if (memory) b->used -= bytes;
+    if (memory) atomic_fetch_sub(&b->used, bytes);
     b->inner.free(b->inner.user, memory, bytes);
 }
 

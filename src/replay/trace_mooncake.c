@@ -17,12 +17,13 @@ static bool get_count(const json_t *o, const char *key, uint64_t *out)
 
 static rad_status add_line(trace *t, const json_t *o, uint64_t line, rad_error *err)
 {
-    uint64_t input, stamp = 0;
+    uint64_t input, output = 0, stamp = 0;
     const json_t *ids = json_object_get(o, "hash_ids");
     if (!json_is_array(ids) || !get_count(o, "input_length", &input))
         return rad_fail(err, RAD_E_FORMAT, "line %llu: no input_length or hash_ids",
                         (unsigned long long)line);
     get_count(o, "timestamp", &stamp);
+    get_count(o, "output_length", &output);
     size_t n = json_array_size(ids);
     if (input > (uint64_t)n * BLOCK_TOKENS)
         return rad_fail(err, RAD_E_FORMAT, "line %llu: %llu tokens do not fit %zu blocks",
@@ -43,7 +44,14 @@ static rad_status add_line(trace *t, const json_t *o, uint64_t line, rad_error *
                     FIRST) ||
         !trace_grow(&t->env, (void **)&t->rows, t->num_rows, &t->cap_rows, sizeof *t->rows, FIRST))
         return rad_fail(err, RAD_E_NOMEM, "no memory for the requests");
-    t->rows[t->num_rows++] = (trace_row){t->num_pieces, 1, 1, input, stamp, n};
+    t->rows[t->num_rows++] = (trace_row){.first_piece = t->num_pieces,
+                                         .num_pieces = 1,
+                                         .num_prompt = (uint32_t)n,
+                                         .num_match = (uint32_t)n,
+                                         .prompt_tokens = input,
+                                         .output_tokens = output,
+                                         .timestamp_ms = stamp,
+                                         .num_elements = n};
     t->pieces[t->num_pieces++] = (trace_piece){start, (uint32_t)n};
     return RAD_OK;
 }

@@ -81,13 +81,15 @@ rad_status trace_parse_rxtrace(trace *t, const uint8_t *bytes, uint64_t size, ra
             return rad_fail(err, RAD_E_FORMAT, "request %llu is outside the references",
                             (unsigned long long)i);
         trace_row *row = &t->rows[i];
-        *row = (trace_row){first, (uint32_t)all, (uint32_t)prompt, 0, 0, 0};
+        *row = (trace_row){.first_piece = first, .num_pieces = (uint32_t)all};
         for (uint64_t k = 0; k < all; k++) {
             if (k == prompt) row->prompt_tokens = row->num_elements;
             row->num_elements += t->pieces[first + k].count;
             if (row->num_elements > INT32_MAX) break; /* refused by who asks for the longest */
         }
         if (prompt == all) row->prompt_tokens = row->num_elements;
+        row->num_prompt = row->num_match = (uint32_t)RAD_MIN(row->prompt_tokens, INT32_MAX);
+        row->output_tokens = row->num_elements - row->prompt_tokens;
     }
     return RAD_OK;
 }

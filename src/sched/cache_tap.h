@@ -23,7 +23,7 @@ typedef enum cache_tap_kind {
     TAP_PIN,          /* num_tokens of r, or of a key without one; asked: ns */
     TAP_RETAIN,       /* num_tokens of r */
     TAP_RESET,
-    TAP_LEAVE         /* r has ended */
+    TAP_LEAVE /* r has ended */
 } cache_tap_kind;
 
 typedef struct cache_tap_op {

@@ -13,8 +13,8 @@
  *
  * No token is in it. A prompt is a chain of pages: page i is named by a salted hash over the page
  * before it and its own tokens (record_hash.h), and a page that was named once is a number from
- * then on. `pages` of an operation are therefore the number of the last page that the file knows (0:
- * none), how many follow it, and 8 bytes of hash each: these get the next numbers, from 1 on.
+ * then on. `pages` of an operation are therefore the number of the last page that the file knows
+ * (0: none), how many follow it, and 8 bytes of hash each: these get the next numbers, from 1 on.
  * Names of namespaces (extra_key, cache_salt) are salted hashes as well. The salt is not kept.
  *
  * Readers skip nothing: a kind that they do not know is a newer version's, and an error. */
@@ -30,7 +30,7 @@ enum {
     RECORD_FRAME_HEAD = 8,
     RECORD_MOST_FRAME = 64 << 20, /* bytes of payload */
     RECORD_MOST_FIELDS = 8,
-    RECORD_MOST_TOKENS = 1 << 28, /* of a request */
+    RECORD_MOST_TOKENS = 1 << 28,                       /* of a request */
     RECORD_OP_BYTES = 1 + 10 * (RECORD_MOST_FIELDS + 3) /* without hashes, at most */
 };
 
@@ -41,22 +41,22 @@ typedef enum record_kind {
     RECORD_MATCH,         /* request, tokens asked for, tokens found; then the match is locked */
     RECORD_BEGIN,         /* request, status: the turn of a session begins (rad_session_begin) */
     RECORD_DROP,          /* request: the lock goes back, nothing came of it */
-    RECORD_ADMIT,         /* request, cached, loaded, fetched and copied tokens; for the first time */
-    RECORD_UNFINISHED,    /* request, committed tokens, chunked, status, protected tokens after it */
-    RECORD_FINISHED,      /* request, committed tokens, is_insert, status */
-    RECORD_EVICT,         /* tokens asked for, tokens evicted */
-    RECORD_RELEASE_IDLE,  /* sessions asked for, sessions released */
-    RECORD_OPEN,          /* session, status */
-    RECORD_CLOSE,         /* session, status */
-    RECORD_PIN,           /* request, tokens, microseconds */
-    RECORD_RETAIN,        /* request, tokens, priority, microseconds */
-    RECORD_RESET,         /* everything is forgotten */
-    RECORD_LEAVE,         /* request, how it ended (1 stop, 2 length, 3 abort, 4 error), tokens said */
-    RECORD_COUNTERS,      /* prompt, cached, evicted, inserted tokens; nodes, splits, merges */
-    RECORD_PRICES,        /* picoseconds: of a prompt token, of a (query, key) pair, of a decoding
-                           * request's step; and what a step takes at least */
-    RECORD_LOST,          /* operations that were not written down before this one */
-    RECORD_INEXACT,       /* why (record_inexact): from here on no replay can be exact */
+    RECORD_ADMIT,      /* request, cached, loaded, fetched and copied tokens; for the first time */
+    RECORD_UNFINISHED, /* request, committed tokens, chunked, status, protected tokens after it */
+    RECORD_FINISHED,   /* request, committed tokens, is_insert, status */
+    RECORD_EVICT,      /* tokens asked for, tokens evicted */
+    RECORD_RELEASE_IDLE, /* sessions asked for, sessions released */
+    RECORD_OPEN,         /* session, status */
+    RECORD_CLOSE,        /* session, status */
+    RECORD_PIN,          /* request, tokens, microseconds */
+    RECORD_RETAIN,       /* request, tokens, priority, microseconds */
+    RECORD_RESET,        /* everything is forgotten */
+    RECORD_LEAVE,    /* request, how it ended (1 stop, 2 length, 3 abort, 4 error), tokens said */
+    RECORD_COUNTERS, /* prompt, cached, evicted, inserted tokens; nodes, splits, merges */
+    RECORD_PRICES,   /* picoseconds: of a prompt token, of a (query, key) pair, of a decoding
+                      * request's step; and what a step takes at least */
+    RECORD_LOST,     /* operations that were not written down before this one */
+    RECORD_INEXACT,  /* why (record_inexact): from here on no replay can be exact */
     RECORD_KINDS
 } record_kind;
 
@@ -96,7 +96,8 @@ typedef struct record_shape {
 const record_shape *record_shape_of(unsigned kind);
 const char *record_inexact_name(unsigned why);
 
-/* How the cache was made. Lines of the file's first frame, of which unknown ones are passed over. */
+/* How the cache was made. Lines of the file's first frame, of which unknown ones are passed over.
+ */
 typedef struct record_head {
     uint64_t started_s; /* Unix time */
     uint64_t max_total_tokens;

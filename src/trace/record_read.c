@@ -37,7 +37,7 @@ struct record_reader {
         uint64_t hash;
         uint32_t number; /* the first one with this hash */
         uint32_t reserved;
-    } *names; /* [names_cap], from 1 on */
+    } * names; /* [names_cap], from 1 on */
     uint64_t num_names, names_cap;
     map by_name; /* of namespaces, */
     map by_hash; /* and of pages. Hashes are a stranger's: under a secret of ours */

@@ -1,4 +1,5 @@
-/* record_write.c - a frame in a growing buffer, and tables of pages and namespaces that have a number.
+/* record_write.c - a frame in a growing buffer, and tables of pages and namespaces that have a
+ * number.
  *
  * A table is two halves: what is asked for enters the newer one, and when that is full, the older
  * one is emptied and becomes the newer. So what was of use lately stays, nothing is moved for it,
@@ -92,7 +93,8 @@ record_writer *record_writer_create(const rad_env *env, uint32_t known_pages)
     record_writer *w = rad_alloc(&full, sizeof *w);
     if (!w) return NULL;
     w->env = full;
-    const bool pages = numbers_init(&w->pages, &full, known_pages ? known_pages : RECORD_PAGES_KNOWN);
+    const bool pages =
+        numbers_init(&w->pages, &full, known_pages ? known_pages : RECORD_PAGES_KNOWN);
     if (numbers_init(&w->namespaces, &full, RECORD_NAMESPACES_KNOWN) && pages) return w;
     record_writer_destroy(w);
     return NULL;

@@ -23,8 +23,8 @@ void record_writer_destroy(record_writer *w); /* NULL is fine */
 bool record_write_head(record_writer *w, const record_head *head);
 
 /* Adds an operation to the frame that is being made. Its chain is hashes[0..count), behind the page
- * of the hash `before` where that is not 0; op->page and op->num_pages are not looked at. A `before`
- * that is no longer known is written down as RECORD_LOST of one operation instead. */
+ * of the hash `before` where that is not 0; op->page and op->num_pages are not looked at. A
+ * `before` that is no longer known is written down as RECORD_LOST of one operation instead. */
 bool record_write(record_writer *w, const record_op *op, uint64_t before, const uint64_t *hashes,
                   uint32_t count);
 
@@ -32,7 +32,8 @@ bool record_write(record_writer *w, const record_op *op, uint64_t before, const 
  * down first where it is new; UINT32_MAX: no memory. */
 uint32_t record_write_namespace(record_writer *w, uint64_t hash, uint64_t time_us);
 
-/* The frame is complete: with its head in *bytes, valid until the next call. *len 0: it is empty. */
+/* The frame is complete: with its head in *bytes, valid until the next call. *len 0: it is empty.
+ */
 void record_write_frame(record_writer *w, const uint8_t **bytes, size_t *len);
 
 /* The last frame, likewise. */

@@ -1,0 +1,527 @@
+/* replay_record.c - see the header.
+ *
+ * A token of page p is p itself, page_size times: pages are equal where the server's were, which is
+ * all that a tree of whole pages knows. Slots are taken when a request publishes them, not when the
+ * server took them: evictions are in the record, and so nothing here ever has to evict.
+ *
+ * Not trusted: lengths are checked against what the record has told of the request, and what a call
+ * of the cache refuses is a difference. */
+#include "replay/replay_record.h"
+
+#include <radish/retention.h>
+#include <radish/session.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { BUCKETS = 4096, MOST_LIVE = 1 << 20 };
+
+typedef struct live { /* a request between arrival and end */
+    struct live *next;
+    uint64_t id;
+    rad_token *tokens;
+    uint64_t cap;
+    uint32_t num_tokens; /* whole pages that are known, and up to the end of the prompt */
+    uint32_t page;       /* its last known one, */
+    uint32_t num_pages;  /* and how many that makes */
+    uint32_t number;     /* of its namespace */
+    uint32_t session;
+    uint32_t num_prompt;
+    int32_t priority;
+    rad_req_kv kv;
+} live;
+
+typedef struct replay {
+    rad_env env;   /* the caller's, for memory */
+    rad_env clock; /* the same; its time is the record's */
+    uint64_t now_us;
+    record_reader *reader;
+    replay_result *result;
+    uint32_t page_size;
+    rad_kv_allocator *alloc;
+    rad_req_to_token_pool *rows;
+    rad_cache *cache;
+    rad_page *pages; /* scratch: of a request */
+    uint32_t room;
+    live *buckets[BUCKETS];
+    uint32_t num_live;
+    char name[16]; /* of a namespace */
+} replay;
+
+static uint64_t record_now(void *user)
+{
+    return ((const replay *)user)->now_us * 1000;
+}
+
+static void *clock_alloc(void *user, size_t bytes)
+{
+    const replay *p = user;
+    return p->env.alloc(p->env.user, bytes);
+}
+
+static void clock_free(void *user, void *memory, size_t bytes)
+{
+    const replay *p = user;
+    p->env.free(p->env.user, memory, bytes);
+}
+
+static void clock_panic(void *user, const char *message)
+{
+    const replay *p = user;
+    p->env.panic(p->env.user, message);
+}
+
+/* ---- life ---- */
+
+/* What rows must have room for: the longest request, and as many as are there at one time. */
+static rad_status measure(const rad_env *env, const void *bytes, uint64_t size, uint64_t *longest,
+                          uint64_t *most_rows, rad_error *err)
+{
+    record_reader *r;
+    record_op op;
+    uint64_t running = 0, most = 0;
+    rad_status status = record_open(env, bytes, size, &r, err);
+    if (status != RAD_OK) return status;
+    while ((status = record_next(r, &op, err)) == RAD_OK) {
+        const bool tells = op.kind == RECORD_ARRIVE || op.kind == RECORD_GROW ||
+                           op.kind == RECORD_UNFINISHED || op.kind == RECORD_FINISHED;
+        if (tells) *longest = RAD_MAX(*longest, op.field[op.kind == RECORD_ARRIVE ? 4 : 1]);
+        if (op.kind == RECORD_ARRIVE) most = RAD_MAX(most, ++running);
+        if (op.kind == RECORD_LEAVE && running) running--;
+    }
+    const record_head *h = record_get_head(r);
+    *longest = RAD_MIN(*longest, h->row_tokens) + 1;
+    *most_rows = RAD_MIN(most, h->max_rows) + h->max_sessions + 1;
+    record_close(r);
+    return status == RAD_NONE ? RAD_OK : status;
+}
+
+static rad_status make_cache(replay *p, uint64_t num_rows, rad_error *err)
+{
+    const record_head *h = record_get_head(p->reader);
+    const rad_kv_allocator_params a = {.struct_size = sizeof a,
+                                       .num_pages = (uint32_t)(h->max_total_tokens / h->page_size),
+                                       .page_size = p->page_size};
+    const rad_req_to_token_pool_params r = {
+        .struct_size = sizeof r, .num_rows = (uint32_t)num_rows, .row_tokens = p->room};
+    rad_status status = rad_kv_allocator_create(&p->env, &a, &p->alloc, err);
+    if (status == RAD_OK) status = rad_req_to_token_pool_create(&p->env, &r, &p->rows, err);
+    if (status != RAD_OK) return status;
+    const rad_cache_params c = {
+        .struct_size = sizeof c,
+        .kind = h->chunk ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
+        .page_size = p->page_size,
+        .kv_allocator = p->alloc,
+        .req_to_token_pool = p->rows,
+        .max_namespaces = (uint32_t)h->max_namespaces,
+        .eviction = {(uint32_t)h->policy, (uint32_t)h->protected_threshold,
+                     (uint32_t)h->cost_half_life_percent, (uint32_t)h->cost_attention_tokens},
+        .max_pinned_tokens = h->max_pinned_tokens,
+        .retention = (uint32_t)h->retention,
+        .max_sessions = h->streaming_sessions ? 0 : (uint32_t)h->max_sessions};
+    status = rad_cache_create(&p->clock, &c, &p->cache, err);
+    if (status != RAD_OK || !h->streaming_sessions) return status;
+    const rad_streaming_cache_params s = {
+        .struct_size = sizeof s, .inner = p->cache, .max_sessions = (uint32_t)h->max_sessions};
+    rad_cache *wrapper;
+    status = rad_streaming_cache_create(&p->clock, &s, &wrapper, err);
+    if (status == RAD_OK) p->cache = wrapper;
+    return status;
+}
+
+static void forget(replay *p, live **at)
+{
+    live *q = *at;
+    *at = q->next;
+    rad_free(&p->env, q->tokens, q->cap * sizeof *q->tokens);
+    rad_free(&p->env, q, sizeof *q);
+    p->num_live--;
+}
+
+static void replay_fini(replay *p)
+{
+    rad_cache_destroy(p->cache);
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        while (p->buckets[i])
+            forget(p, &p->buckets[i]);
+    rad_req_to_token_pool_destroy(p->rows);
+    rad_kv_allocator_destroy(p->alloc);
+    rad_free(&p->env, p->pages, rad_mul(p->room, sizeof *p->pages));
+    record_close(p->reader);
+}
+
+/* ---- what is different ---- */
+
+static void differ(replay *p, const record_op *op, const char *fmt, ...) RAD_PRINTF(3, 4);
+
+static void differ(replay *p, const record_op *op, const char *fmt, ...)
+{
+    replay_result *r = p->result;
+    char what[128];
+    if (r->differences++) return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    snprintf(r->first_difference, sizeof r->first_difference, "operation %llu (%s) at %.3f s: %s",
+             (unsigned long long)record_num_ops(p->reader), record_shape_of(op->kind)->name,
+             1e-6 * (double)op->time_us, what);
+}
+
+static void compare(replay *p, const record_op *op, const char *what, uint64_t ours,
+                    uint64_t recorded)
+{
+    if (ours != recorded)
+        differ(p, op, "%s: %llu here, %llu recorded", what, (unsigned long long)ours,
+               (unsigned long long)recorded);
+}
+
+static void compare_status(replay *p, const record_op *op, rad_status ours, uint64_t recorded)
+{
+    const int64_t was = record_unzigzag(recorded);
+    if ((int64_t)ours != was)
+        differ(p, op, "%s here, %s recorded", rad_status_name(ours),
+               rad_status_name((rad_status)was));
+}
+
+/* ---- requests ---- */
+
+static live **find(replay *p, uint64_t id)
+{
+    live **at = &p->buckets[id % BUCKETS];
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Its tokens up to `num_tokens`: pages as far as they are known, and a rest that no page has. */
+static rad_status know(replay *p, live *q, const record_op *op, uint64_t num_tokens, rad_error *err)
+{
+    if (num_tokens > p->room)
+        return rad_fail(err, RAD_E_FORMAT,
+                        "operation %llu: request %llu has %llu tokens, more than "
+                        "the server's context of %u",
+                        (unsigned long long)record_num_ops(p->reader), (unsigned long long)q->id,
+                        (unsigned long long)num_tokens, p->room);
+    if (op->num_pages > num_tokens / p->page_size || op->num_pages < q->num_pages)
+        return rad_fail(err, RAD_E_FORMAT,
+                        "operation %llu: request %llu has %u pages of %u tokens "
+                        "in %llu tokens",
+                        (unsigned long long)record_num_ops(p->reader), (unsigned long long)q->id,
+                        op->num_pages, p->page_size, (unsigned long long)num_tokens);
+    if (num_tokens > q->cap) {
+        uint64_t cap = RAD_MAX(num_tokens, 2 * q->cap);
+        rad_token *tokens = rad_alloc(&p->env, cap * sizeof *tokens);
+        if (!tokens) return rad_fail(err, RAD_E_NOMEM, "no memory for a request's tokens");
+        rad_free(&p->env, q->tokens, q->cap * sizeof *tokens);
+        q->tokens = tokens;
+        q->cap = cap;
+    }
+    q->page = op->page;
+    q->num_pages = op->num_pages;
+    q->num_tokens = (uint32_t)num_tokens;
+    record_chain(p->reader, q->page, (uint32_t *)p->pages);
+    for (uint32_t i = 0; i < q->num_tokens; i++)
+        q->tokens[i] = i / p->page_size < q->num_pages ? p->pages[i / p->page_size] : 0;
+    return RAD_OK;
+}
+
+static rad_status arrive(replay *p, const record_op *op, rad_error *err)
+{
+    if (*find(p, op->field[0])) {
+        p->result->unknown++; /* two of one name: whose the next operations are is not known */
+        return RAD_OK;
+    }
+    live *q = p->num_live < MOST_LIVE ? rad_alloc(&p->env, sizeof *q) : NULL;
+    if (!q) return rad_fail(err, RAD_E_NOMEM, "no memory for more than %u requests", p->num_live);
+    *q = (live){.id = op->field[0],
+                .number = (uint32_t)op->field[1],
+                .session = (uint32_t)op->field[2],
+                .num_prompt = (uint32_t)op->field[4],
+                .priority = (int32_t)record_unzigzag(op->field[3]),
+                .next = p->buckets[op->field[0] % BUCKETS]};
+    p->buckets[q->id % BUCKETS] = q;
+    p->num_live++;
+    p->result->requests++;
+    return know(p, q, op, op->field[4], err);
+}
+
+static rad_key key_of(replay *p, const live *q, uint32_t num_tokens)
+{
+    snprintf(p->name, sizeof p->name, "%u", q->number);
+    return (rad_key){.tokens = q->tokens,
+                     .num_tokens = RAD_MIN(num_tokens, q->num_tokens),
+                     .session = q->session,
+                     .extra_key = q->number ? p->name : NULL};
+}
+
+/* What it gives back that did not come to anything: the server would have told. */
+static void put_back(replay *p, live *q)
+{
+    rad_req_kv *kv = &q->kv;
+    kv->key = key_of(p, q, q->num_tokens);
+    if (kv->row)
+        (void)rad_cache_finished_req(p->cache, kv, 0, NULL);
+    else if (kv->lock.held)
+        (void)rad_cache_dec_lock_ref(p->cache, &kv->lock, NULL);
+    *kv = (rad_req_kv){0};
+}
+
+/* scheduler: find_prefix. A row comes with the match, and a session's turn may bring another. */
+static rad_status match(replay *p, live *q, const record_op *op, rad_error *err)
+{
+    const uint32_t asked = (uint32_t)op->field[1];
+    if (op->field[1] > q->num_tokens)
+        return rad_fail(err, RAD_E_FORMAT, "operation %llu: a match of %llu tokens of %u",
+                        (unsigned long long)record_num_ops(p->reader),
+                        (unsigned long long)op->field[1], q->num_tokens);
+    if (q->kv.row || q->kv.lock.held) put_back(p, q);
+    rad_row row;
+    if (rad_req_to_token_alloc(p->rows, &row) != RAD_OK) {
+        differ(p, op, "no row is free here");
+        return RAD_OK;
+    }
+    rad_match m = {0};
+    const rad_key key = key_of(p, q, asked);
+    uint32_t prefix = 0;
+    q->kv = (rad_req_kv){.key = key_of(p, q, asked + 1), .priority = q->priority};
+    rad_slot *slots = rad_req_to_token_row(p->rows, row);
+    if (rad_cache_match_prefix(p->cache, &key, slots, &m, NULL) == RAD_OK &&
+        rad_cache_inc_lock_ref(p->cache, m.last_node, &q->kv.lock, NULL) == RAD_OK)
+        prefix = m.prefix_tokens;
+    compare(p, op, "tokens found", prefix, op->field[2]);
+    q->kv.row = row;
+    q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = prefix;
+    return RAD_OK;
+}
+
+static void begin(replay *p, live *q, const record_op *op)
+{
+    const rad_row row = q->kv.row;
+    const uint32_t prefix = q->kv.protected_len;
+    q->kv.row = 0;
+    q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = 0;
+    q->kv.key = key_of(p, q, q->kv.key.num_tokens);
+    const rad_status status = rad_session_begin(p->cache, &q->kv, NULL);
+    compare_status(p, op, status, op->field[1]);
+    if (q->kv.row || (status < 0 && !q->kv.turn) || status == RAD_AGAIN) {
+        (void)rad_req_to_token_free(p->rows, row); /* it has another; or it matches again */
+    } else {
+        q->kv.row = row;
+        q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = prefix;
+    }
+}
+
+/* What it was found to have, with the front of a page that was copied: copies change no tree. */
+static void admit(replay *p, const live *q, const record_op *op)
+{
+    record_counters *ours = &p->result->ours;
+    const uint64_t cached = q->kv.committed_len + op->field[4];
+    ours->prompt_tokens += q->num_prompt;
+    ours->cached_tokens += cached;
+    compare(p, op, "cached tokens", cached, op->field[1]);
+}
+
+/* Slots up to what the server had computed when it published. */
+static rad_status commit(replay *p, live *q, const record_op *op, uint64_t committed,
+                         rad_error *err)
+{
+    rad_req_kv *kv = &q->kv;
+    const uint32_t ps = p->page_size;
+    if (committed > q->num_tokens) {
+        /* The rest of a page that is not whole: nobody's key has it. */
+        const record_op same = {.page = q->page, .num_pages = q->num_pages};
+        rad_status status = know(p, q, &same, committed, err);
+        if (status != RAD_OK) return status;
+    }
+    kv->key = key_of(p, q, q->num_tokens);
+    if (!kv->row || committed < kv->committed_len) {
+        differ(p, op, "%llu tokens are computed, %u were cached", (unsigned long long)committed,
+               kv->committed_len);
+        return RAD_OK;
+    }
+    const uint32_t have = (kv->allocated_len + ps - 1) / ps;
+    const uint32_t need = ((uint32_t)committed + ps - 1) / ps;
+    if (need > have && rad_kv_alloc(p->alloc, p->pages, need - have) != RAD_OK) {
+        differ(p, op, "no %u pages are free here", need - have);
+        return RAD_OK;
+    }
+    rad_slot *row = rad_req_to_token_row(p->rows, kv->row);
+    for (uint32_t i = kv->allocated_len; i < committed; i++)
+        row[i] = i / ps < have ? row[i - 1] + 1
+                               : p->pages[i / ps - have] * (rad_slot)ps + (rad_slot)(i % ps);
+    kv->committed_len = kv->allocated_len = (uint32_t)committed;
+    return RAD_OK;
+}
+
+static rad_status unfinished(replay *p, live *q, const record_op *op, rad_error *err)
+{
+    rad_status status = commit(p, q, op, op->field[1], err);
+    if (status != RAD_OK) return status;
+    compare_status(p, op, rad_cache_unfinished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
+                   op->field[3]);
+    compare(p, op, "tokens that are the tree's", q->kv.protected_len, op->field[4]);
+    return RAD_OK;
+}
+
+static rad_status finished(replay *p, live *q, const record_op *op, rad_error *err)
+{
+    rad_status status = commit(p, q, op, op->field[1], err);
+    if (status != RAD_OK) return status;
+    compare_status(p, op, rad_cache_finished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
+                   op->field[3]);
+    if (q->kv.row || q->kv.lock.held) put_back(p, q);
+    return RAD_OK;
+}
+
+static void retain(replay *p, const live *q, const record_op *op)
+{
+    const uint32_t tokens = (uint32_t)RAD_MIN(op->field[1], (uint64_t)q->num_tokens);
+    rad_key key = key_of(p, q, tokens);
+    key.session = 0;
+    if (op->kind == RECORD_PIN)
+        (void)rad_cache_pin_prefix(p->cache, &key, RAD_MIN(op->field[2], UINT64_MAX / 2000) * 1000,
+                                   NULL);
+    else
+        (void)rad_cache_retain_prefix(p->cache, &key, (int32_t)record_unzigzag(op->field[2]),
+                                      RAD_MIN(op->field[3], UINT64_MAX / 2000) * 1000, NULL);
+}
+
+static void leave(replay *p, live **at, const record_op *op)
+{
+    replay_result *r = p->result;
+    live *q = *at;
+    r->finished += op->field[1] == 1 || op->field[1] == 2;
+    r->aborted += op->field[1] == 3;
+    r->failed += op->field[1] == 4;
+    if (q->kv.row || q->kv.lock.held) {
+        differ(p, op, "request %llu has ended and holds pages", (unsigned long long)q->id);
+        put_back(p, q);
+    }
+    forget(p, at);
+}
+
+static rad_status of_request(replay *p, const record_op *op, rad_error *err)
+{
+    live **at = find(p, op->field[0]), *q = *at;
+    if (!q) {
+        p->result->unknown++;
+        return RAD_OK;
+    }
+    switch (op->kind) {
+    case RECORD_GROW: return know(p, q, op, op->field[1], err);
+    case RECORD_MATCH: return match(p, q, op, err);
+    case RECORD_BEGIN: begin(p, q, op); return RAD_OK;
+    case RECORD_DROP: put_back(p, q); return RAD_OK;
+    case RECORD_ADMIT: admit(p, q, op); return RAD_OK;
+    case RECORD_UNFINISHED: return unfinished(p, q, op, err);
+    case RECORD_FINISHED: return finished(p, q, op, err);
+    case RECORD_PIN:
+    case RECORD_RETAIN: retain(p, q, op); return RAD_OK;
+    case RECORD_LEAVE: leave(p, at, op); return RAD_OK;
+    default: return RAD_OK;
+    }
+}
+
+/* ---- operations ---- */
+
+static void compare_counters(replay *p, const record_op *op)
+{
+    replay_result *r = p->result;
+    rad_cache_stats stats;
+    rad_cache_get_stats(p->cache, &stats);
+    r->comparisons++;
+    r->ours.evicted_tokens = stats.evicted_tokens;
+    r->ours.inserted_tokens = stats.inserted_tokens;
+    r->ours.num_nodes = stats.num_nodes;
+    r->ours.splits = stats.splits;
+    r->ours.merges = stats.merges;
+    r->recorded = (record_counters){op->field[0], op->field[1], op->field[2], op->field[3],
+                                    op->field[4], op->field[5], op->field[6]};
+    compare(p, op, "prompt tokens", r->ours.prompt_tokens, r->recorded.prompt_tokens);
+    compare(p, op, "cached tokens", r->ours.cached_tokens, r->recorded.cached_tokens);
+    compare(p, op, "evicted tokens", r->ours.evicted_tokens, r->recorded.evicted_tokens);
+    compare(p, op, "inserted tokens", r->ours.inserted_tokens, r->recorded.inserted_tokens);
+    compare(p, op, "nodes", r->ours.num_nodes, r->recorded.num_nodes);
+    compare(p, op, "splits", r->ours.splits, r->recorded.splits);
+    compare(p, op, "merges", r->ours.merges, r->recorded.merges);
+}
+
+static void open_session(replay *p, const record_op *op)
+{
+    rad_session session = 0;
+    const rad_status status = rad_session_open(p->cache, &session);
+    compare_status(p, op, status, op->field[1]);
+    if (status == RAD_OK) compare(p, op, "the session's name", session, op->field[0]);
+}
+
+static rad_status play(replay *p, const record_op *op, rad_error *err)
+{
+    uint64_t evicted;
+    p->now_us = op->time_us;
+    switch (op->kind) {
+    case RECORD_ARRIVE: return arrive(p, op, err);
+    case RECORD_EVICT:
+        (void)rad_cache_evict(p->cache, op->field[0], &evicted, NULL);
+        compare(p, op, "tokens evicted", evicted, op->field[1]);
+        return RAD_OK;
+    case RECORD_RELEASE_IDLE:
+        compare(p, op, "sessions released",
+                rad_session_release_idle(p->cache, (uint32_t)RAD_MIN(op->field[0], UINT32_MAX)),
+                op->field[1]);
+        return RAD_OK;
+    case RECORD_OPEN: open_session(p, op); return RAD_OK;
+    case RECORD_CLOSE:
+        compare_status(p, op, rad_session_close(p->cache, (rad_session)op->field[0]), op->field[1]);
+        return RAD_OK;
+    case RECORD_RESET: return rad_cache_reset(p->cache);
+    case RECORD_COUNTERS: compare_counters(p, op); return RAD_OK;
+    case RECORD_INEXACT:
+        if (!p->result->inexact) p->result->inexact = (record_inexact)RAD_MIN(op->field[0], 255u);
+        return RAD_OK;
+    case RECORD_NAMESPACE:
+    case RECORD_PRICES:
+    case RECORD_LOST: return RAD_OK;
+    default: return of_request(p, op, err);
+    }
+}
+
+bool replay_is_exact(const replay_result *r)
+{
+    return !r->differences && !r->unknown && !r->lost && !r->inexact && r->comparisons;
+}
+
+rad_status replay_record(const rad_env *env, const void *bytes, uint64_t size,
+                         replay_result *result, rad_error *err)
+{
+    replay p = {.env = rad_env_or_default(env), .result = result};
+    *result = (replay_result){0};
+    p.clock = p.env;
+    p.clock.user = &p;
+    p.clock.alloc = clock_alloc;
+    p.clock.free = clock_free;
+    p.clock.now_ns = record_now;
+    p.clock.panic = clock_panic;
+    p.clock.log = NULL;
+    uint64_t longest = 0, num_rows = 0;
+    rad_status status = measure(&p.env, bytes, size, &longest, &num_rows, err);
+    if (status == RAD_OK) status = record_open(&p.env, bytes, size, &p.reader, err);
+    if (status != RAD_OK) return status;
+    const record_head *h = record_get_head(p.reader);
+    p.page_size = (uint32_t)h->page_size;
+    p.room = (uint32_t)longest + 1;
+    p.pages = rad_alloc(&p.env, rad_mul(p.room, sizeof *p.pages));
+    if (!p.pages) status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
+    if (status == RAD_OK) status = make_cache(&p, num_rows, err);
+    record_op op;
+    while (status == RAD_OK && (status = record_next(p.reader, &op, err)) == RAD_OK) {
+        status = play(&p, &op, err);
+        result->duration_us = op.time_us;
+    }
+    if (status == RAD_NONE) status = rad_cache_check(p.cache, err);
+    result->operations = record_num_ops(p.reader);
+    result->lost = record_get_lost(p.reader);
+    result->end = record_get_end(p.reader);
+    replay_fini(&p);
+    return status;
+}
