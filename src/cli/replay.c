@@ -1,26 +1,21 @@
 /* replay.c - `radish replay`: what a cache of this size would find in this traffic. */
-#include "cli/cli.h"
-#include "replay/simulate.h"
+#include "cli/replay.h"
+#include "base/available.h"
 #include "replay/trace_budget.h"
+#include "replay/trace_bytes.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct cell {
-    const char *policy;
-    uint32_t page_size;
-    uint64_t capacity_blocks; /* pages of the pool */
-    simulate_result r;
-} cell;
+enum { SWEEP_CAPACITIES = 7 }; /* all that is different, half of it, ... */
 
-typedef struct plan {
-    const char *file;
-    cli_list policies, page_sizes, capacity_tokens, capacity_blocks;
-    const char *policy_config;
-    bool json;
-    double max_memory_gb;
-} plan;
+typedef struct asked { /* the command line */
+    cli_list policies, page_sizes, capacity_tokens, capacity_blocks, host_tokens, servers, routers;
+    const char *storage_tokens, *html;
+    bool sweep, opt;
+    double prefill_tps, decode_tps, load_tps, fetch_tps;
+} asked;
 
 /* A whole number from 1 on; 0 for anything else. */
 static uint64_t parse_count(const char *text)
@@ -31,125 +26,287 @@ static uint64_t parse_count(const char *text)
     return *text >= '0' && *text <= '9' && !*end && !errno ? n : 0;
 }
 
-static double ratio(uint64_t part, uint64_t whole)
+static bool is_zero(const char *text)
 {
-    return whole ? (double)part / (double)whole : 0;
+    return strcmp(text, "0") == 0;
 }
 
-static void print_cell_json(const cell *c, uint64_t tokens_per_block, bool first)
+/* ROUTERS for none. */
+static unsigned parse_router(const char *text)
 {
-    printf("%s{\"policy\":\"%s\",\"page_size\":%u,\"capacity_blocks\":%llu,"
-           "\"capacity_tokens\":%llu,\"block_hit_rate\":%.6f,\"token_hit_rate\":%.6f,"
-           "\"hit_blocks\":%llu,\"hit_tokens\":%llu,\"prompt_blocks\":%llu,"
-           "\"prompt_tokens\":%llu,\"compute_saved_rate\":%.6f,"
-           "\"evicted_blocks\":%llu,\"too_large\":%llu,"
-           "\"requests\":%llu,\"seconds\":%.6f}",
-           first ? "" : ",", c->policy, c->page_size, (unsigned long long)c->capacity_blocks,
-           (unsigned long long)(c->capacity_blocks * tokens_per_block),
-           ratio(c->r.hit_blocks, c->r.prompt_blocks), ratio(c->r.hit_tokens, c->r.prompt_tokens),
-           (unsigned long long)c->r.hit_blocks, (unsigned long long)c->r.hit_tokens,
-           (unsigned long long)c->r.prompt_blocks, (unsigned long long)c->r.prompt_tokens,
-           c->r.prompt_cost > 0 ? c->r.hit_cost / c->r.prompt_cost : 0,
-           (unsigned long long)(c->r.evicted_elements / c->page_size),
-           (unsigned long long)c->r.too_large, (unsigned long long)c->r.requests, c->r.seconds);
+    unsigned i = 0;
+    while (i < ROUTERS && strcmp(text, simulate_router_name(i)) != 0)
+        i++;
+    return i;
 }
 
-/* The head of the table stands above the first line: an error is not a table. */
-static void print_cell_text(const cell *c, uint64_t tokens_per_block, bool first)
-{
-    if (first)
-        printf("%-10s %9s %15s %15s %10s %10s %9s\n", "policy", "page size", "capacity blocks",
-               "capacity tokens", "block hits", "token hits", "seconds");
-    printf("%-10s %9u %15llu %15llu %10.4f %10.4f %9.3f\n", c->policy, c->page_size,
-           (unsigned long long)c->capacity_blocks,
-           (unsigned long long)(c->capacity_blocks * tokens_per_block),
-           ratio(c->r.hit_blocks, c->r.prompt_blocks), ratio(c->r.hit_tokens, c->r.prompt_tokens),
-           c->r.seconds);
-    if (c->r.too_large)
-        printf("    %llu requests did not fit this pool even alone and were not kept\n",
-               (unsigned long long)c->r.too_large);
-}
-
-/* An error's words, and which option it is about. */
-static int fail(const plan *p, rad_status status, const rad_error *err)
+int replay_fail(const replay_plan *p, rad_status status, const rad_error *err)
 {
     if (status != RAD_E_NOMEM) return cli_fail("%s", err->text);
     return cli_fail("%s (--max-memory: %.3g GB)", err->text, p->max_memory_gb);
 }
 
-/* Every policy with every page size and capacity. */
-static int run(const plan *p, const rad_env *env, trace *t)
-{
-    uint32_t per_element = trace_tokens_per_element(t);
-    bool blocks = p->capacity_blocks.count > 0;
-    const cli_list *caps = blocks ? &p->capacity_blocks : &p->capacity_tokens;
-    uint32_t num_caps = caps->count ? caps->count : 1;
-    bool first = true;
-    if (p->json) printf("{\"file\":\"%s\",\"format\":\"%s\",\"cells\":[", p->file, trace_format(t));
-    for (uint32_t i = 0; i < p->policies.count; i++)
-        for (uint32_t k = 0; k < p->page_sizes.count; k++)
-            for (uint32_t m = 0; m < num_caps; m++) {
-                rad_error err = {0};
-                cell c = {.policy = p->policies.texts[i],
-                          .page_size = (uint32_t)parse_count(p->page_sizes.texts[k])};
-                uint64_t block_tokens = (uint64_t)c.page_size * per_element;
-                uint64_t cap = caps->count ? parse_count(caps->texts[m]) : trace_capacity_tokens(t);
-                c.capacity_blocks = blocks ? cap : cap / block_tokens;
-                simulate_params params = {.page_size = c.page_size,
-                                          .capacity_elements = c.capacity_blocks * c.page_size};
-                cli_eviction("replay", c.policy, p->policy_config, &params.eviction); /* checked */
-                rad_status status = simulate(env, t, &params, &c.r, &err);
-                if (status != RAD_OK) {
-                    if (p->json) printf("]}\n");
-                    return fail(p, status, &err);
-                }
-                if (p->json)
-                    print_cell_json(&c, block_tokens, first);
-                else
-                    print_cell_text(&c, block_tokens, first);
-                first = false;
-            }
-    if (p->json) printf("]}\n");
-    return 0;
-}
+/* ---- what was asked for ---- */
 
-static int check(const plan *p)
+static int check(const replay_plan *p, const asked *a)
 {
-    const cli_list *numbers[] = {&p->page_sizes, &p->capacity_tokens, &p->capacity_blocks};
-    static const char *const names[] = {"page-size", "capacity-tokens", "capacity-blocks"};
+    const struct {
+        const cli_list *list;
+        const char *name;
+        uint64_t most;
+        bool none; /* 0 is fine */
+    } numbers[] = {{&a->page_sizes, "page-size", INT32_MAX, false},
+                   {&a->capacity_tokens, "capacity-tokens", INT32_MAX, false},
+                   {&a->capacity_blocks, "capacity-blocks", INT32_MAX, false},
+                   {&a->host_tokens, "host-tokens", (uint64_t)1 << 50, true},
+                   {&a->servers, "servers", SIMULATE_MOST_SERVERS, false}};
     for (size_t i = 0; i < RAD_COUNT(numbers); i++)
-        for (uint32_t k = 0; k < numbers[i]->count; k++) {
-            uint64_t n = parse_count(numbers[i]->texts[k]);
-            if (n < 1 || n > INT32_MAX)
-                return cli_usage("replay", "--%s wants a whole number from 1 to %d, not '%s'",
-                                 names[i], INT32_MAX, numbers[i]->texts[k]);
+        for (uint32_t k = 0; k < numbers[i].list->count; k++) {
+            const char *text = numbers[i].list->texts[k];
+            uint64_t n = parse_count(text);
+            if ((n < 1 && !(numbers[i].none && is_zero(text))) || n > numbers[i].most)
+                return cli_usage("replay", "--%s wants a whole number from %d to %llu, not '%s'",
+                                 numbers[i].name, !numbers[i].none,
+                                 (unsigned long long)numbers[i].most, text);
         }
-    if (p->capacity_tokens.count && p->capacity_blocks.count)
+    if (a->capacity_tokens.count && a->capacity_blocks.count)
         return cli_usage("replay", "give --capacity-tokens or --capacity-blocks, not both");
-    for (uint32_t k = 0; k < p->policies.count; k++) {
+    for (uint32_t k = 0; k < a->routers.count; k++)
+        if (parse_router(a->routers.texts[k]) == ROUTERS)
+            return cli_usage("replay", "--router is round-robin, hash or cache, not '%s'",
+                             a->routers.texts[k]);
+    if (a->storage_tokens && !parse_count(a->storage_tokens) &&
+        strcmp(a->storage_tokens, "all") != 0)
+        return cli_usage("replay",
+                         "--storage-tokens wants a whole number from 1 on, or all, not "
+                         "'%s'",
+                         a->storage_tokens);
+    if (a->decode_tps + a->load_tps + a->fetch_tps > 0 && a->prefill_tps == 0 && !p->file)
+        return cli_usage("replay", "times need --prefill-tps");
+    for (uint32_t k = 0; k < a->policies.count; k++) {
         rad_eviction_options options;
-        int code = cli_eviction("replay", p->policies.texts[k], p->policy_config, &options);
+        if (strcmp(a->policies.texts[k], REPLAY_OPT) == 0) continue;
+        int code = cli_eviction("replay", a->policies.texts[k], p->policy_config, &options);
         if (code != CLI_GO_ON) return code;
     }
     if (!p->file) return cli_usage("replay", "which trace? (radish replay FILE)");
     return CLI_GO_ON;
 }
 
+/* Given ones, or those that a record's server has measured. */
+static void set_prices(replay_plan *p, const asked *a)
+{
+    const trace_prices measured = trace_get_prices(p->t);
+    simulate_prices *price = &p->prices;
+    *price = (simulate_prices){.prompt_token_s = measured.prompt_token_s,
+                               .pair_s = measured.pair_s,
+                               .decode_s = measured.decode_s};
+    if (price->prompt_token_s > 0) p->prices_from = "as the server measured them";
+    if (a->prefill_tps > 0) {
+        price->prompt_token_s = 1 / a->prefill_tps;
+        price->pair_s = price->prompt_token_s / RAD_EVICT_COST_ATTENTION_TOKENS;
+        p->prices_from = "as given";
+    }
+    if (a->decode_tps > 0) price->decode_s = 1 / a->decode_tps;
+    if (a->load_tps > 0) price->load_token_s = 1 / a->load_tps;
+    if (a->fetch_tps > 0) price->fetch_token_s = 1 / a->fetch_tps;
+    if (!trace_has_times(p->t) || price->prompt_token_s <= 0) { /* nothing to wait for */
+        *price = (simulate_prices){0};
+        p->prices_from = NULL;
+    }
+}
+
+/* ---- the cells ---- */
+
+/* Numbers for each page size, where somebody needs them. */
+static rad_status number_pages(replay_plan *p, const asked *a, rad_error *err)
+{
+    rad_status status = RAD_OK;
+    p->pages = rad_alloc(p->env, a->page_sizes.count * sizeof *p->pages);
+    if (!p->pages) return rad_fail(err, RAD_E_NOMEM, "no memory for a plan");
+    p->num_pages = a->page_sizes.count;
+    for (uint32_t i = 0; i < p->num_pages; i++)
+        p->pages[i].page_size = (uint32_t)parse_count(a->page_sizes.texts[i]);
+    for (uint32_t i = 0; i < p->num_pages && p->misses && status == RAD_OK; i++)
+        status = page_chains_make(p->env, p->t, p->pages[i].page_size, &p->pages[i].chains, err);
+    if (status != RAD_OK || !a->html) return status;
+    replay_pages *first = &p->pages[0];
+    first->has_reuse = true;
+    return page_chains_reuse(p->env, first->chains, p->t, first->reuse, &first->reuse_first, err);
+}
+
+typedef struct axis { /* the capacities of a page size, in blocks */
+    uint64_t blocks[64];
+    uint32_t count;
+} axis;
+
+static axis capacities(const replay_plan *p, const asked *a, const replay_pages *pages)
+{
+    axis x = {0};
+    const uint64_t block = (uint64_t)pages->page_size * trace_tokens_per_element(p->t);
+    const cli_list *list = a->capacity_blocks.count ? &a->capacity_blocks : &a->capacity_tokens;
+    for (uint32_t i = 0; i < list->count && x.count < RAD_COUNT(x.blocks); i++)
+        x.blocks[x.count++] = parse_count(list->texts[i]) /
+                              (list == &a->capacity_blocks ? 1 : block);
+    if (x.count) return x;
+    if (!a->sweep) {
+        x.blocks[x.count++] = trace_capacity_tokens(p->t) / block;
+        return x;
+    }
+    const uint64_t longest = trace_longest(p->t) / pages->page_size + 1;
+    for (uint32_t i = SWEEP_CAPACITIES; i-- > 0;) {
+        const uint64_t blocks = RAD_MIN(((uint64_t)pages->chains->num_ids + 1) >> i, INT32_MAX / 2);
+        if (blocks >= longest || !i) x.blocks[x.count++] = RAD_MAX(blocks, longest);
+    }
+    return x;
+}
+
+static bool add_cell(replay_plan *p, uint32_t *cap, const replay_cell *cell)
+{
+    if (p->num_cells == *cap) {
+        const uint32_t more = *cap ? 2 * *cap : 64;
+        replay_cell *cells = more > 1 << 20 ? NULL : realloc(p->cells, more * sizeof *cells);
+        if (!cells) return false;
+        p->cells = cells;
+        *cap = more;
+    }
+    p->cells[p->num_cells++] = *cell;
+    return true;
+}
+
+/* Every policy with every page size, capacity, host tier, number of servers and router. */
+static rad_status make_cells(replay_plan *p, const asked *a, rad_error *err)
+{
+    uint32_t cap = 0;
+    bool ok = true;
+    for (uint32_t i = 0; i < a->policies.count; i++)
+        for (uint32_t k = 0; k < p->num_pages; k++) {
+            const axis x = capacities(p, a, &p->pages[k]);
+            for (uint32_t m = 0; m < x.count; m++)
+                for (uint32_t h = 0; h < a->host_tokens.count; h++)
+                    for (uint32_t s = 0; s < a->servers.count; s++)
+                        for (uint32_t r = 0; ok && r < a->routers.count; r++) {
+                            replay_cell c = {.policy = a->policies.texts[i],
+                                             .page_size = p->pages[k].page_size,
+                                             .capacity_blocks = x.blocks[m],
+                                             .router = parse_router(a->routers.texts[r])};
+                            c.servers = (uint32_t)parse_count(a->servers.texts[s]);
+                            c.host_blocks = parse_count(a->host_tokens.texts[h]) /
+                                            replay_block_tokens(p, &c);
+                            c.optimum = strcmp(c.policy, REPLAY_OPT) == 0;
+                            /* One server has no router before it, and the optimum none at all. */
+                            if (r && (c.servers == 1 || c.optimum)) continue;
+                            ok = add_cell(p, &cap, &c);
+                        }
+        }
+    return ok ? RAD_OK : rad_fail(err, RAD_E_LIMIT, "more cells than a plan may have");
+}
+
+static int run(replay_plan *p, const asked *a)
+{
+    rad_error err = {0};
+    set_prices(p, a);
+    rad_status status = number_pages(p, a, &err);
+    if (status == RAD_OK) status = make_cells(p, a, &err);
+    if (status == RAD_OK) status = replay_run(p, &err);
+    int code = status == RAD_OK ? 0 : replay_fail(p, status, &err);
+    if (!code) replay_print(p);
+    if (!code && a->html && !replay_write_html(p, a->html))
+        code = cli_fail("%s: %s", a->html, strerror(errno));
+    for (uint32_t i = 0; i < p->num_pages; i++)
+        page_chains_free(p->pages[i].chains);
+    rad_free(p->env, p->pages, p->num_pages * sizeof *p->pages);
+    free(p->cells);
+    return code;
+}
+
+/* ---- a file ---- */
+
+static void set_default(cli_list *list, const char *text)
+{
+    if (!list->count) list->texts[list->count++] = text;
+}
+
+static void add_optimum(cli_list *policies)
+{
+    for (uint32_t i = 0; i < policies->count; i++)
+        if (strcmp(policies->texts[i], REPLAY_OPT) == 0) return;
+    if (policies->count < CLI_LIST_MAX) policies->texts[policies->count++] = REPLAY_OPT;
+}
+
+static void set_defaults(replay_plan *p, asked *a)
+{
+    static const char *const sweep[] = {"lru", "lfu", "slru", "cost"};
+    for (size_t i = 0; a->sweep && !a->policies.count && i < RAD_COUNT(sweep); i++)
+        a->policies.texts[i] = sweep[i];
+    if (a->sweep && !a->policies.count) a->policies.count = RAD_COUNT(sweep);
+    set_default(&a->policies, "lru");
+    set_default(&a->page_sizes, "1");
+    set_default(&a->host_tokens, "0");
+    set_default(&a->servers, "1");
+    set_default(&a->routers, simulate_router_name(ROUTE_ROUND_ROBIN));
+    if (a->sweep || a->opt) add_optimum(&a->policies);
+    p->tiers = a->host_tokens.count > 1 || !is_zero(a->host_tokens.texts[0]);
+    p->fleet = a->servers.count > 1 || parse_count(a->servers.texts[0]) > 1;
+    if (a->storage_tokens)
+        p->storage_tokens = strcmp(a->storage_tokens, "all") == 0 ? UINT64_MAX
+                                                                  : parse_count(a->storage_tokens);
+    p->misses = a->sweep || a->html || p->tiers || p->fleet || p->storage_tokens;
+    for (uint32_t i = 0; i < a->policies.count; i++)
+        p->misses = p->misses || strcmp(a->policies.texts[i], REPLAY_OPT) == 0;
+    if (!p->threads) p->threads = cpus_available();
+}
+
+static int replay_bytes(replay_plan *p, asked *a, const trace_bytes *b)
+{
+    rad_error err = {0}, why = {0};
+    replay_result result;
+    record_reader *reader = NULL;
+    rad_status status = RAD_OK;
+    if (trace_is_record(b->data, b->len)) {
+        status = replay_record(p->env, b->data, b->len, &result, &why);
+        if (status == RAD_OK) status = record_open(p->env, b->data, b->len, &reader, &why);
+        p->replay = &result;
+        p->head = reader ? record_get_head(reader) : NULL;
+    }
+    if (status == RAD_OK) status = trace_parse(p->env, b->data, b->len, &p->t, &why);
+    int code;
+    if (status != RAD_OK) {
+        rad_fail(&err, status, "%s: %s", p->file, why.text);
+        code = replay_fail(p, status, &err);
+    } else if (!trace_capacity_tokens(p->t) && !a->capacity_tokens.count &&
+               !a->capacity_blocks.count && !a->sweep) {
+        code = cli_usage("replay",
+                         "%s names no capacity: give --capacity-tokens or "
+                         "--capacity-blocks",
+                         p->file);
+    } else {
+        code = run(p, a);
+    }
+    trace_free(p->t);
+    record_close(reader);
+    return code;
+}
+
 int cmd_replay(int argc, char **argv)
 {
-    plan p = {0};
-    char policies[160];
+    replay_plan p = {0};
+    asked a = {0};
+    char policies[200];
     const cli_manual manual = {
         .command = "replay",
         .usage = "replay FILE [options]",
         .about =
             "Plays a trace of requests through the cache itself, indices only, and says how much\n"
             "of the prompts it finds. Per request: match, lock, evict what is short, insert\n"
-            "prompt and output, unlock. FILE is RXTRACE1 or Mooncake JSON lines, plain or gzip.\n"
-            "A Mooncake hash id names a block of 512 tokens: one key element, page size 1.\n"
-            "A line has at most 1 MiB; gzip may unpack to 200 times the file and 64 MiB.",
+            "prompt and output, unlock. FILE is a record (radish serve --record), RXTRACE1 or\n"
+            "Mooncake JSON lines, plain or gzip. A Mooncake hash id names a block of 512 tokens:\n"
+            "one key element, page size 1. Of a record an element is a page of its server's; its\n"
+            "operations are replayed first as they were, and compared with what the server\n"
+            "counted. A line has at most 1 MiB; gzip may unpack to 200 times the file and 64 MiB.",
         .after = "  radish replay conversation_trace.jsonl.gz --capacity-blocks 10000 --json\n"
-                 "  radish replay day.rxtrace --page-size 1 --page-size 16\n",
+                 "  radish replay day.rxtrace --page-size 1 --page-size 16\n"
+                 "  radish replay server.rec --sweep --html report.html\n",
     };
     const cli_option options[] = {
         {.kind = CLI_HEADING,
@@ -157,8 +314,9 @@ int cmd_replay(int argc, char **argv)
         {.kind = CLI_LIST,
          .name = "policy",
          .arg = "P",
-         .target = &p.policies,
-         .help = cli_eviction_names(policies, sizeof policies)},
+         .target = &a.policies,
+         .help = cli_wrap(policies, sizeof policies, "%s; or opt, what\nnobody could do better.",
+                          cli_eviction_names((char[160]){0}, 160))},
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy-config",
          .arg = "JSON",
@@ -167,51 +325,112 @@ int cmd_replay(int argc, char **argv)
         {.kind = CLI_LIST,
          .name = "page-size",
          .arg = "N",
-         .target = &p.page_sizes,
+         .target = &a.page_sizes,
          .help = "Key elements per page. Default: 1."},
         {.kind = CLI_LIST,
          .name = "capacity-tokens",
          .arg = "N",
-         .target = &p.capacity_tokens,
+         .target = &a.capacity_tokens,
          .help = "Size of the pool in tokens. Default: what the file says."},
         {.kind = CLI_LIST,
          .name = "capacity-blocks",
          .arg = "N",
-         .target = &p.capacity_blocks,
+         .target = &a.capacity_blocks,
          .help = "Size of the pool in pages."},
+        {.kind = CLI_LIST,
+         .name = "host-tokens",
+         .arg = "N",
+         .target = &a.host_tokens,
+         .help = "Size of the host tier below it; 0, the default: none."},
+        {.kind = CLI_LIST,
+         .name = "servers",
+         .arg = "N",
+         .target = &a.servers,
+         .help = "So many of them, with a router before them. Default: 1."},
+        {.kind = CLI_LIST,
+         .name = "router",
+         .arg = "R",
+         .target = &a.routers,
+         .help = "round-robin (default); hash: of a prompt's first 4 pages; cache: to the server\n"
+                 "that has most of it, unless it is far busier."},
+        {.kind = CLI_HEADING, .help = "Plan:"},
+        {.kind = CLI_FLAG,
+         .name = "sweep",
+         .target = &a.sweep,
+         .help = "What is not given: seven capacities up to all that is different, four policies\n"
+                 "and opt."},
+        {.kind = CLI_FLAG,
+         .name = "opt",
+         .target = &a.opt,
+         .help = "The offline optimum too: with the largest tier of all servers in one cache."},
+        {.kind = CLI_TEXT,
+         .name = "storage-tokens",
+         .arg = "N|all",
+         .target = &a.storage_tokens,
+         .help = "A storage that all servers share. Default: none."},
+        {.kind = CLI_F64,
+         .name = "prefill-tps",
+         .arg = "N",
+         .target = &a.prefill_tps,
+         .max = 1e12,
+         .help = "Prompt tokens that a server computes a second: tells of times, where the trace\n"
+                 "has some. Default: what a record's server has measured; 0 = default."},
+        {.kind = CLI_F64,
+         .name = "decode-tps",
+         .arg = "N",
+         .target = &a.decode_tps,
+         .max = 1e12,
+         .help = "Tokens that it says a second, all its requests together; 0 = default, likewise."},
+        {.kind = CLI_F64,
+         .name = "load-tps",
+         .arg = "N",
+         .target = &a.load_tps,
+         .max = 1e12,
+         .help = "Tokens that it loads from its host tier a second; 0 = default: in no time."},
+        {.kind = CLI_F64,
+         .name = "fetch-tps",
+         .arg = "N",
+         .target = &a.fetch_tps,
+         .max = 1e12,
+         .help = "And from the storage."},
+        {.kind = CLI_U32,
+         .name = "threads",
+         .arg = "N",
+         .target = &p.threads,
+         .max = 256,
+         .help = "Cells at one time. Default: one per CPU; 0 = default."},
         {.kind = CLI_F64,
          .name = "max-memory",
          .arg = "GB",
          .target = &p.max_memory_gb,
          .max = 1e6,
-         .help = "The trace and one simulation may take so much. Default: half of what is\n"
+         .help = "The trace and the simulations may take so much. Default: half of what is\n"
                  "available; 0 = default."},
         {.kind = CLI_HEADING, .help = "Output:"},
         {.kind = CLI_FLAG,
          .name = "json",
          .target = &p.json,
          .help = "Print one JSON object with cells[]."},
+        {.kind = CLI_TEXT,
+         .name = "html",
+         .arg = "FILE",
+         .target = &a.html,
+         .help = "Write a report with pictures, one page that needs nothing else."},
     };
     int code = cli_parse(&manual, options, RAD_COUNT(options), argc, argv, &p.file);
-    if (!p.policies.count) p.policies = (cli_list){.texts = {"lru"}, .count = 1};
-    if (code == CLI_GO_ON) code = check(&p);
+    if (code == CLI_GO_ON) code = check(&p, &a);
     if (code != CLI_GO_ON) return code;
-    if (!p.page_sizes.count) p.page_sizes = (cli_list){.texts = {"1"}, .count = 1};
+    set_defaults(&p, &a);
 
     rad_error err = {0};
-    trace *t = NULL;
     trace_budget budget;
+    trace_bytes bytes;
     if (p.max_memory_gb == 0) p.max_memory_gb = (double)trace_budget_default() * 1e-9;
     rad_env env = trace_budget_env(&budget, NULL, (uint64_t)(p.max_memory_gb * 1e9));
-    rad_status status = trace_load(&env, p.file, &t, &err);
-    if (status != RAD_OK) return fail(&p, status, &err);
-    if (!trace_capacity_tokens(t) && !p.capacity_tokens.count && !p.capacity_blocks.count)
-        code = cli_usage("replay",
-                         "%s names no capacity: give --capacity-tokens or "
-                         "--capacity-blocks",
-                         p.file);
-    else
-        code = run(&p, &env, t);
-    trace_free(t);
+    p.env = &env;
+    rad_status status = trace_bytes_read(&env, p.file, &bytes, &err);
+    if (status != RAD_OK) return replay_fail(&p, status, &err);
+    code = replay_bytes(&p, &a, &bytes);
+    trace_bytes_free(&bytes);
     return code;
 }

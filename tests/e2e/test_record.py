@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""`radish serve --record` and `radish replay` of what it writes: the server's own counters, to the token; no
+text; and a file that ends early, or has an end that the server did not mean."""
+import http.client
+import json
+import os
+import random
+import signal
+import struct
+import tempfile
+import threading
+from pathlib import Path
+
+from radish_e2e import STORIES, Server, check, radish, run, story_golden
+
+IDS = [1] + story_golden()[0]["greedy_ids"]
+WORDS = "fox dog king tree queen boat bird hill".split()
+SERVE = ("--dtype", "f32", "--threads", "1")
+
+
+def generate(s, ids, out=6, **more):
+    return s.ask("/generate", {"input_ids": ids, **more, "sampling_params": {
+        "max_new_tokens": out, "temperature": 0, "ignore_eos": True}})
+
+
+def abort_one(s, ids):
+    """A client that goes away while its answer comes."""
+    connection = http.client.HTTPConnection("127.0.0.1", s.port)
+    connection.request("POST", "/generate", json.dumps({"input_ids": ids, "stream": True, "sampling_params": {
+        "max_new_tokens": 300, "temperature": 0, "ignore_eos": True}}), {"Content-Type": "application/json"})
+    connection.getresponse().read(20)
+    connection.close()
+
+
+def mixed_load(s, seed, requests=60):
+    """Requests that share and part, side by side; other namespaces, priorities, aborts, a session, a flush."""
+    def ask(dice):
+        cut = dice.randrange(8, 60)
+        ids = IDS[:cut] + [dice.choice(IDS[1:]) for _ in range(dice.randrange(12))]
+        more = {"cache_salt": f"tenant {dice.randrange(2)}"} if dice.random() < 0.25 else {}
+        if dice.random() < 0.2:
+            more["priority"] = dice.randrange(3)
+        if dice.random() < 0.1:
+            abort_one(s, ids)
+        else:
+            generate(s, ids, dice.randrange(1, 24), **more)
+
+    def turns():
+        session = s.ask("/open_session", {"capacity_of_str_len": 100})
+        before = {}
+        for turn in range(4):
+            answer = generate(s, IDS[turn * 9:turn * 9 + 9 + 20 * (not turn)],
+                              session_params={"id": session, **before})
+            before = {"rid": answer["meta_info"]["id"]}
+        s.ask("/close_session", {"session_id": session})
+
+    for half in range(2):
+        threads = [threading.Thread(target=turns)]
+        for worker in range(6):
+            dice = random.Random(f"{seed} {half} {worker}")
+            threads.append(threading.Thread(target=lambda d=dice: [ask(d) for _ in range(requests // 12)]))
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        s.wait_idle()
+        if not half:
+            s.ask("/flush_cache", {})
+    return s.figures()
+
+
+def replay(path, *options):
+    return json.loads(radish("replay", path, "--json", *options)[0])
+
+
+def same_counters(told, figures):
+    ours = told["replay"]["counters"]
+    for name in "prompt_tokens", "cached_tokens", "evicted_tokens":
+        check(ours[name] == figures[name], name, ours, figures[name])
+
+
+def recorded(tmp, seed, *options):
+    path = Path(tmp) / "server.rec"
+    with Server(STORIES, *SERVE, "--record", path, *options) as s:
+        figures = mixed_load(s, seed)
+        check(figures["record_dropped"] == 0 and figures["record_operations"] > 100, figures)
+        check('radish_record_operations_total{model_name="story"}' in s.metrics())
+    return path, figures
+
+
+def test_a_replay_counts_what_the_server_counted():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    for options in (("--max-total-tokens", 420),
+                    ("--max-total-tokens", 512, "--page-size", 16, "--radix-eviction-policy", "slru"),
+                    ("--max-total-tokens", 600, "--enable-streaming-session", "--radix-eviction-policy", "cost")):
+        with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+            path, figures = recorded(tmp, seed, *options)
+            told = replay(path)
+            about = told["replay"]
+            check(about["exact"] and about["end"] == "stopped", seed, options, about)
+            check(about["differences"] == 0 and about["counters"] == about["recorded_counters"], seed, about)
+            check(about["counters"]["evicted_tokens"] > 20 and about["counters"]["inserted_tokens"] > 400, about)
+            check(about["aborted"] + about["finished"] + about["failed"] == about["requests"], about)
+            same_counters(told, figures)
+            check(told["format"] == "RADREC1" and told["cells"][0]["requests"] <= about["requests"], told)
+            check(told["prices"]["from"] == "as the server measured them", told)
+            words, _ = radish("replay", path)
+            check("exact, as the server counted" in words and "a model" in words, words)
+            check(oct(path.stat().st_mode & 0o777) == "0o600", path.stat())
+
+
+def test_there_is_no_text_in_it():
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        paths = [path, Path(f"{path}.1")]
+        secret = "a king whose name was Rumpel"
+        for _ in range(2):  # the second does not write over the first
+            with Server(STORIES, *SERVE, "--record", path) as s:
+                s.ask("/generate", {"text": secret, "extra_key": "a tenant of ours",
+                                    "sampling_params": {"max_new_tokens": 4}})
+                generate(s, IDS[:30])
+        first, second = (one.read_bytes() for one in paths)
+        for data in first, second:
+            check(b"Rumpel" not in data and b"tenant" not in data and len(data) < 4000, len(data))
+            check(struct.pack("<3i", *IDS[4:7]) not in data and bytes(IDS[i] % 256 for i in range(4, 10)) not in data)
+        # 30 pages, each with a name of 8 bytes; the salt is another one, so the second has other names
+        names = [{data[i:i + 8] for i in range(400, len(data) - 8)} for data in (first, second)]
+        check(len(names[0] & names[1]) < len(names[0]) / 4, len(names[0]), len(names[0] & names[1]))
+
+
+def test_a_server_that_is_killed_leaves_a_record():
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        with Server(STORIES, *SERVE, "--max-total-tokens", 300, "--record", path) as s:
+            for i in range(12):
+                generate(s, IDS[:10 + 3 * i])
+            os.kill(s.process.pid, signal.SIGKILL)
+            s.process.wait()
+            s.process.returncode = 0
+        about = replay(path)["replay"]
+        check(about["end"] == "cut" and about["differences"] == 0 and about["requests"] == 12, about)
+        whole = path.read_bytes()
+        for cut in (len(whole) - 1, len(whole) // 2, 9):  # as a full disk leaves it
+            path.write_bytes(whole[:cut])
+            code = 0 if cut > 9 else 1
+            out, err = radish("replay", path, want=code)
+            check(("has no end" in out) if not code else "nothing was recorded" in err, cut, out, err)
+        wrong = bytearray(whole)
+        wrong[len(whole) // 2] ^= 4
+        path.write_bytes(wrong)
+        _, err = radish("replay", path, want=1)
+        check("is damaged: its checksum is wrong" in err and str(path) in err, err)
+
+
+def test_a_record_ends_at_its_limit_and_serving_goes_on():
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        with Server(STORIES, *SERVE, "--record", path, "--record-limit", 0.0001) as s:
+            for i in range(60):
+                dice = random.Random(i)
+                generate(s, [dice.choice(IDS[1:]) for _ in range(480)], 1)
+                if s.figures()["record_dropped"]:
+                    break
+            generate(s, IDS[:20])
+            figures = s.figures()
+        check(figures["record_dropped"] > 0 and 90_000 < path.stat().st_size <= 100_000, figures)
+        check("at its limit" in s.log, s.log)
+        about = replay(path)["replay"]
+        check(about["end"] == "limit" and about["differences"] == 0, about)
+
+
+def test_where_no_replay_is_exact_it_says_why():
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        with Server(STORIES, *SERVE, "--max-total-tokens", 300, "--enable-hierarchical-cache", "--record", path) as s:
+            for i in range(6):
+                generate(s, IDS[:10 + 3 * i])
+        about = replay(path)["replay"]
+        check(not about["exact"] and "tiers" in about["why_not_exact"], about)
+        out, _ = radish("replay", path, "--host-tokens", 600)
+        check("no exact replay: the cache had tiers" in out and "host blocks" in out, out)
+        _, err = radish("serve", STORIES, "--record", Path(tmp) / "no" / "where", want=1)
+        check("record: " in err and "No such file" in err, err)
+
+
+run(globals())
