@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import tempfile
+import time
 
 from radish_e2e import STORIES, Server, check, radish, run
 
@@ -55,6 +56,54 @@ def test_who_may_ask():
         check(ask(s, "ann-key", "/flush_cache")[0].status == 403)
         check(ask(s, "root-key", "/flush_cache")[0].status == 200)
         check(ask(s, None, "/flush_cache")[0].status == 401)
+
+
+def drafted(s, key, **more):
+    """Tokens that were guessed of an answer; and the answer."""
+    body = {"input_ids": PROMPT["prompt"], **more,
+            "sampling_params": {"max_new_tokens": 96, "temperature": 0, "ignore_eos": True}}
+    response, told = ask(s, key, "/generate", body)
+    check(response.status == 200, told)
+    return told["meta_info"]["spec_draft_token_num"], told["output_ids"]
+
+
+def drafts_are(s, key, wanted):
+    """/metrics tells so many of all requests; it may be some moments behind."""
+    told = None
+    for _ in range(200):
+        text = s.raw("GET", "/metrics", None, {"Authorization": "Bearer " + key})[1]
+        told = sum(float(n) for n in re.findall(rb"^radish_draft_tokens_total{.*} (\S+)$", text, re.M))
+        if told == wanted:
+            return
+        time.sleep(0.05)
+    check(False, told, wanted)
+
+
+def test_nothing_is_guessed_from_what_another_key_said():
+    guesses = "--speculative-algorithm", "tree,recent"
+    file, server = with_keys(*guesses)
+    with file, server as s:
+        none, answer = drafted(s, "ann-key")
+        check(none == 0)
+        drafts = 0
+        for key in ("ann-key", "bob-key"):
+            if key == "bob-key":
+                for salt in ({}, {"cache_salt": "s"}):
+                    check(drafted(s, key, **salt) == (0, answer), salt)
+            drafts_are(s, key, drafts)
+            # What rows cost is measured; where they are too dear for some answers they are tried again.
+            own = []
+            while len(own) < 50 and not any(own):
+                tokens, again = drafted(s, key)
+                check(again == answer, key)
+                own.append(tokens)
+            check(any(own), key)
+            drafts += sum(own)
+            drafts_are(s, key, drafts)
+    file, server = with_keys("--shared-cache", *guesses)
+    with file, server as s:
+        drafted(s, "ann-key")
+        check(any(drafted(s, "bob-key")[0] for _ in range(50)))
 
 
 def test_each_key_has_its_own_cache():
