@@ -182,8 +182,11 @@ static void print_memory(const engine_memory *m)
     if (m->available_bytes)
         printf(" (mem_fraction_static %.2f of %.1f GB available)", m->mem_fraction_static,
                (double)m->available_bytes / 1e9);
-    printf(",\n  %.1f MB %s\n", (double)m->resident_bytes / 1e6,
+    printf(",\n  %.1f MB %s", (double)m->resident_bytes / 1e6,
            m->device_name[0] ? "of the GPU's memory" : "resident once it has had one such context");
+    if (m->guess_bytes)
+        printf(", up to %.1f MB more to guess from", (double)m->guess_bytes / 1e6);
+    putchar('\n');
 }
 
 static void print_text(gguf_str text, size_t most)
@@ -369,7 +372,7 @@ static json_t *json_memory(const struct summary *s)
     return json_pack(
         "{s:I, s:I, s:I, s:o, s:I, s:s, s:I, s:I, s:I, s:o, s:{s:s, s:s, s:s, s:I, s:b, s:s?, s:I, "
         "s:f, s:I, s:I, "
-        "s:I, s:I}}",
+        "s:I, s:I, s:I}}",
         "context_length", (json_int_t)m->context_length, "total_bytes", (json_int_t)m->total_bytes,
         "weights_bytes", (json_int_t)m->weights_bytes, "matrices", weights, "kv_bytes",
         (json_int_t)m->kv_bytes, "kv_cache_dtype", m->kv_cache_dtype, "batch_bytes",
@@ -380,7 +383,8 @@ static json_t *json_memory(const struct summary *s)
         "available_bytes", (json_int_t)m->available_bytes, "mem_fraction_static",
         m->mem_fraction_static, "max_total_tokens", (json_int_t)m->max_total_tokens,
         "window_total_tokens", (json_int_t)m->window_total_tokens, "max_mamba_cache_size",
-        (json_int_t)m->max_states, "resident_bytes", (json_int_t)m->resident_bytes);
+        (json_int_t)m->max_states, "resident_bytes", (json_int_t)m->resident_bytes,
+        "guess_bytes", (json_int_t)m->guess_bytes);
 }
 
 static int print_json(const char *path, const gguf_file *file, const struct summary *s)
@@ -461,7 +465,9 @@ int cmd_info(int argc, char **argv)
     bool json = false, tensors = false;
     engine_params params = {.max_pinned_tokens = ENGINE_PIN_QUARTER,
                             .max_sessions = ENGINE_USUAL_SESSIONS,
-                            .speculative_algorithm = CLI_DRAFT_SOURCES}; /* as serve has it */
+                            .speculative_algorithm = CLI_DRAFT_SOURCES,
+                            .speculative_num_draft_tokens = CLI_DRAFT_TOKENS,
+                            .speculative_ngram_capacity = CLI_RECENT_TOKENS}; /* as serve has it */
     const cli_manual manual = {
         .command = "info",
         .usage = "info MODEL [options]",
@@ -505,6 +511,12 @@ int cmd_info(int argc, char **argv)
          .arg = "FILE",
          .target = &params.speculative_draft_model_path,
          .help = "And with this draft model beside it, as serve has it."},
+        {.kind = CLI_U32,
+         .name = "speculative-ngram-capacity",
+         .arg = "N",
+         .target = &params.speculative_ngram_capacity,
+         .max = 1 << 28,
+         .help = "And with so many tokens of recent answers to guess from."},
         {.kind = CLI_U32,
          .name = "max-mamba-cache-size",
          .arg = "N",

@@ -196,6 +196,8 @@ typedef struct engine_memory {
     uint64_t max_states;
     uint64_t resident_bytes; /* of a server that has had one such context, and made K/V ready ahead
                               * (kv_populate_ahead); on a GPU: of its memory, with the whole pool */
+    uint64_t guess_bytes;    /* more, of the host's, once it has said much, and for many at one time:
+                              * what answers are guessed from */
     char why[400];
 } engine_memory;
 

@@ -9,6 +9,8 @@
 #include "engine/engine_plan.h"
 #include "base/available.h"
 #include "mem/kv_codec.h"
+#include "sched/draft_ngram.h"
+#include "sched/draft_recent.h"
 #include "sched/draft_source.h"
 #include "sched/state_memory.h"
 
@@ -289,6 +291,21 @@ static uint64_t tell_draft_bytes(const load_plan *plan, const engine_memory *m)
            plan->context * m->draft_token_bytes;
 }
 
+/* What answers are guessed from, when all of it was written to. */
+static uint64_t tell_guess_bytes(const engine_params *p)
+{
+    const uint32_t recent = p->speculative_ngram_capacity;
+    uint32_t sources = 0;
+    uint64_t bytes = 0;
+    if (!p->speculative_num_draft_tokens || !p->speculative_algorithm ||
+        draft_sources_parse(p->speculative_algorithm, &sources, NULL) != RAD_OK)
+        return 0;
+    if (sources & draft_bit(DRAFT_NGRAM)) bytes += ngram_pool_bytes();
+    if (recent && sources & draft_bit(DRAFT_RECENT))
+        bytes += draft_recent_bytes(draft_recent_capacity(recent));
+    return bytes;
+}
+
 /* What a server would make of the machine as it is. */
 static void tell_server(const engine_params *p, const load_plan *plan, engine_memory *m)
 {
@@ -301,6 +318,7 @@ static void tell_server(const engine_params *p, const load_plan *plan, engine_me
     m->max_total_tokens = sizes.tokens;
     m->window_total_tokens = sizes.window_tokens;
     m->max_states = sizes.states;
+    m->guess_bytes = tell_guess_bytes(p);
     const uint64_t pool =
         sizes.tokens * runner_token_bytes(model, apart ? RUNNER_FULL_LAYERS : RUNNER_ALL_LAYERS) +
         sizes.window_tokens * m->window_token_bytes;

@@ -13,6 +13,11 @@ struct ngram_index {
     suffix_index suffixes;
 };
 
+size_t ngram_pool_bytes(void)
+{
+    return NGRAM_INDEXES * (sizeof(ngram_index) + suffix_index_bytes(NGRAM_SLOTS_LOG2));
+}
+
 void ngram_pool_fini(ngram_pool *p, const rad_env *env)
 {
     while (p->free) {

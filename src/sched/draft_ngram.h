@@ -20,6 +20,7 @@ typedef struct ngram_pool {
     uint32_t num_made; /* they are made when they are wanted first, and kept */
 } ngram_pool;
 
+size_t ngram_pool_bytes(void); /* of all indexes */
 void ngram_pool_fini(ngram_pool *p, const rad_env *env); /* all have been put back */
 
 /* An empty index; NULL: there is none. */

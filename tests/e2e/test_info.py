@@ -116,6 +116,27 @@ def check_context(model, *args):
     check(held > least, model, held, memory)
 
 
+def test_what_answers_are_guessed_from_is_foretold():
+    """Tokens of answers take slots all over the index: 3,000 of them nearly all pages."""
+    tokens = 1 << 20
+    args = "--speculative-ngram-capacity", tokens
+    memory = info(TINY, *args)["memory"]["server"]
+    none = info(TINY, "--speculative-ngram-capacity", 0)["memory"]["server"]
+    texts = none["guess_bytes"]
+    check(memory["guess_bytes"] - texts > 24 * tokens and none["resident_bytes"] == memory["resident_bytes"])
+    held = []
+    for capacity in (0, tokens):
+        with Server(TINY, "--speculative-algorithm", "recent", "--speculative-ngram-capacity", capacity,
+                    "--kv-populate-ahead", "0", "--max-total-tokens", "4096") as server:
+            for k in range(12):
+                server.ask("/generate", {"input_ids": [3 + k, 5 + k], "sampling_params": {
+                    "max_new_tokens": 400, "ignore_eos": True, "temperature": 1}})
+            held.append(resident(server.process))
+    more, slots = held[1] - held[0], 16 * tokens
+    print(f"        {more / 1e6:.1f} MB of {(memory['guess_bytes'] - texts) / 1e6:.1f}")
+    check(0.8 * slots < more < memory["guess_bytes"] - texts, held, slots)
+
+
 @long_run
 def test_a_larger_model_holds_what_was_foretold():
     with tempfile.TemporaryDirectory(prefix="radish-info-") as tmp:
