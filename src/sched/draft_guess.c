@@ -16,10 +16,7 @@ void guess_price_learn(guess_price *p, double ns)
 
 guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs)
 {
-    uint32_t i = 0;
-    while (i + 1 < DRAFT_PRICES && num_reqs >> (i + 1))
-        i++;
-    return &p->of[i];
+    return &p->of[draft_price_bucket(num_reqs)];
 }
 
 uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *const *all,

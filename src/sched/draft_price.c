@@ -19,17 +19,9 @@ void draft_prices_init(draft_prices *p)
         ls_init(&p->of[i].ls, DRAFT_PRICE_TERMS, 2, KEEP);
 }
 
-static uint32_t bucket_of(uint32_t num_decodes)
-{
-    uint32_t i = 0;
-    while (i + 1 < DRAFT_PRICES && num_decodes >> (i + 1))
-        i++;
-    return i;
-}
-
 void draft_prices_observe(draft_prices *p, const step_work *work, double ns)
 {
-    const uint32_t i = bucket_of(work->num_decodes), rows = work->draft_rows;
+    const uint32_t i = draft_price_bucket(work->num_decodes), rows = work->draft_rows;
     if (!work->num_decodes || (rows && p->of[i].plain < FIRST_PLAIN)) return;
     if (rows && !p->of[i].with) draft_prices_forget_rows(p, work->num_decodes);
     const double x[] = {SCALE[0], SCALE[1] * (work->pairs - work->draft_pairs), SCALE[2] * rows,
@@ -50,7 +42,7 @@ void draft_prices_observe(draft_prices *p, const step_work *work, double ns)
 
 bool draft_prices_get(const draft_prices *p, uint32_t num_decodes, double pairs, draft_price *out)
 {
-    const uint32_t i = bucket_of(num_decodes);
+    const uint32_t i = draft_price_bucket(num_decodes);
     const double *theta = p->of[i].ls.theta;
     *out = (draft_price){.step = theta[0] * SCALE[0] + theta[1] * SCALE[1] * pairs,
                          .row = theta[2] * SCALE[2],
@@ -61,7 +53,7 @@ bool draft_prices_get(const draft_prices *p, uint32_t num_decodes, double pairs,
 
 void draft_prices_forget_rows(draft_prices *p, uint32_t num_decodes)
 {
-    const uint32_t i = bucket_of(num_decodes);
+    const uint32_t i = draft_price_bucket(num_decodes);
     p->of[i].with = 0;
     ls_forget(&p->of[i].ls, 2);
     ls_forget(&p->of[i].ls, 3);

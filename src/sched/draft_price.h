@@ -30,6 +30,15 @@ typedef struct draft_prices {
 
 void draft_prices_init(draft_prices *p);
 
+/* Which of DRAFT_PRICES so many requests have: 1, 2, 4, 8, 16 or more. */
+static inline uint32_t draft_price_bucket(uint32_t num_reqs)
+{
+    uint32_t i = 0;
+    while (i + 1 < DRAFT_PRICES && num_reqs >> (i + 1))
+        i++;
+    return i;
+}
+
 /* A step without prompts took `ns`. */
 void draft_prices_observe(draft_prices *p, const step_work *work, double ns);
 
