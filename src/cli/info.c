@@ -38,7 +38,6 @@ static rad_status foretell(const rad_env *env, const gguf_file *file, engine_par
 {
     if (s->support[0]) return RAD_OK;
     p->kv_populate_ahead = POPULATE_AHEAD;
-    p->speculative_num_draft_tokens = CLI_DRAFT_TOKENS;
     rad_status status = engine_foretell(env, file, p, &s->memory, err);
     s->foretold = status == RAD_OK;
     return status;
