@@ -23,7 +23,8 @@
  * With BENCH_CPU_TIME in the environment one thread computes, and CPU time counts: that of the
  * masks as well, which stand beside the forward pass otherwise.
  *
- * usage: bench_forms MODEL.gguf [requests, 8] [tokens of an answer, 64] [rounds, 7] */
+ * usage: bench_forms MODEL.gguf [requests, 8] [tokens of an answer, 64] [rounds, 7] [masks|jump,
+ * both] */
 #include "bench.h"
 
 #include "base/mix64.h"
@@ -364,6 +365,34 @@ static void run_jump(server *without, server *with, const load *l)
     fflush(stdout);
 }
 
+static void compare_masks(server *of_free, server *of_form, grammar *of_records, grammar *of_texts)
+{
+    static const struct {
+        bool texts, half, drawn;
+    } cases[] = {
+        {0}, {.drawn = true}, {.texts = true}, {.texts = true, .drawn = true}, {.half = true}};
+    printf("masks: no drafts, in turn with the same batch without a grammar, step by step\n");
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        const load form = {.name = cases[i].texts ? "texts" : "records",
+                           .form = cases[i].texts ? of_texts : of_records,
+                           .half = cases[i].half,
+                           .drawn = cases[i].drawn};
+        run_masks(of_free, of_form, &form);
+    }
+}
+
+static void compare_jump(server *without, server *with, grammar *of_records)
+{
+    const uint32_t counts[] = {num_reqs, 1};
+    printf("jump: forced text as drafts, beside the same without drafts\n");
+    for (int usual = 1; usual >= 0; usual--)
+        for (size_t i = 0; i < RAD_COUNT(counts) - (counts[0] == 1); i++) {
+            const load form = {.name = "records", .form = of_records, .usual = usual};
+            num_reqs = counts[i];
+            run_jump(without, with, &form);
+        }
+}
+
 int main(int argc, char **argv)
 {
     rad_error err = {0};
@@ -374,10 +403,12 @@ int main(int argc, char **argv)
     num_reqs = argc > 2 ? (uint32_t)atoi(argv[2]) : 8;
     num_new = argc > 3 ? (uint32_t)atoi(argv[3]) : 64;
     num_rounds = argc > 4 ? (uint32_t)atoi(argv[4]) : 7;
-    if (argc < 2 || argc > 5 || num_reqs < 1 || num_reqs > MOST_REQS || num_new < 8 ||
-        num_new > MOST_NEW || num_rounds < 1 || num_rounds > MOST_ROUNDS) {
-        fprintf(stderr,
-                "usage: bench_forms MODEL.gguf [requests] [tokens of an answer] [rounds]\n");
+    const char *only = argc > 5 ? argv[5] : NULL;
+    if (argc < 2 || argc > 6 || num_reqs < 1 || num_reqs > MOST_REQS || num_new < 8 ||
+        num_new > MOST_NEW || num_rounds < 1 || num_rounds > MOST_ROUNDS ||
+        (only && strcmp(only, "masks") != 0 && strcmp(only, "jump") != 0)) {
+        fprintf(stderr, "usage: bench_forms MODEL.gguf [requests] [tokens of an answer] [rounds] "
+                        "[masks|jump]\n");
         return 2;
     }
     must(gguf_open(NULL, argv[1], &file, &err), &err);
@@ -402,27 +433,8 @@ int main(int argc, char **argv)
     grammar *of_records = compile(vocab, records), *of_texts = compile(vocab, texts);
     printf("%s, %u tokens, %u requests, %u new tokens, %u rounds in turn\n", argv[1], vocab_size,
            num_reqs, num_new, num_rounds);
-    printf("masks: no drafts, in turn with the same batch without a grammar, step by step\n");
-    static const struct {
-        bool texts, half, drawn;
-    } cases[] = {
-        {0}, {.drawn = true}, {.texts = true}, {.texts = true, .drawn = true}, {.half = true}};
-    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
-        const load form = {.name = cases[i].texts ? "texts" : "records",
-                           .form = cases[i].texts ? of_texts : of_records,
-                           .half = cases[i].half,
-                           .drawn = cases[i].drawn};
-        run_masks(&beside, &without, &form);
-    }
-    printf("jump: forced text as drafts, beside the same without drafts\n");
-    for (int usual = 1; usual >= 0; usual--)
-        for (uint32_t n = num_reqs, all = num_reqs;; n = 1) {
-            const load form = {.name = "records", .form = of_records, .usual = usual};
-            num_reqs = n;
-            run_jump(&without, &with, &form);
-            num_reqs = all;
-            if (n == 1) break;
-        }
+    if (!only || !strcmp(only, "masks")) compare_masks(&beside, &without, of_records, of_texts);
+    if (!only || !strcmp(only, "jump")) compare_jump(&without, &with, of_records);
     scheduler_destroy(with.s);
     scheduler_destroy(without.s);
     scheduler_destroy(beside.s);

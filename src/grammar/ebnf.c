@@ -93,19 +93,11 @@ static bool at_rule(const reader *r)
     return look(&ahead, 0) == ':' && look(&ahead, 1) == ':' && look(&ahead, 2) == '=';
 }
 
-static uint32_t name_hash(const char *name, size_t len)
-{
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (unsigned char)name[i]) * 16777619u;
-    return h ^ h >> 15;
-}
-
 static uint64_t rule_hash(const void *owner, uint32_t id)
 {
     const gr_rule *rule = &((const gr_builder *)owner)->rules[id];
     /* Those without a name are nobody's find: apart, so that they are in nobody's way. */
-    return rule->name ? name_hash(rule->name, rule->name_len) : mix64(id);
+    return rule->name ? gr_hash_text(rule->name, rule->name_len) : mix64(id);
 }
 
 /* The rule with this name, made if there is none. */
@@ -113,7 +105,7 @@ static uint32_t find_rule(reader *r, const char *name, size_t len)
 {
     gr_builder *b = r->b;
     if (!gr_slots_room(&b->mem, &r->slots, r->first_rule, b->num_rules, rule_hash, b)) return 0;
-    uint32_t h = name_hash(name, len);
+    uint64_t h = gr_hash_text(name, len);
     gr_work(&b->mem, 1);
     for (uint32_t id; (id = *gr_slot(&r->slots, h)); h++) {
         const gr_rule *rule = &b->rules[id - 1];

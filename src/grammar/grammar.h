@@ -2,8 +2,8 @@
  *
  *     grammar_vocab    the vocabulary's bytes as a tree; made once per model
  *     grammar          a form (JSON, a JSON Schema, a regular expression, EBNF) as an automaton
- * over bytes with a stack; made once per request, or shared by many grammar_matcher  how far one
- * sequence is; made once per running sequence
+ *                      over bytes with a stack; made once per request, or shared by many
+ *     grammar_matcher  how far one sequence is; made once per running sequence
  *
  * Masks are exact: a token is allowed if and only if what was accepted so far, and then its bytes,
  * is the beginning of a text that the grammar has. An end token is allowed if and only if the text

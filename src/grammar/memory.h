@@ -59,6 +59,15 @@ static inline uint32_t *gr_slot(const gr_slots *s, uint64_t hash)
     return &s->at[hash & (s->cap - 1)];
 }
 
+/* Of a name that a user chose. */
+static inline uint64_t gr_hash_text(const char *text, size_t len)
+{
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
 static inline void gr_slots_drop(gr_mem *mem, gr_slots *s)
 {
     GR_DROP(mem, s->at, s->cap);

@@ -132,8 +132,12 @@ nfa_frag schema_object_frag(schema_compiler *c, const schema_merged *m);
 typedef struct name_class {
     uint64_t matched; /* as schema_others_goal has it */
     uint32_t goal;
-    dfa names;  /* mem NULL: */
-    bool plain; /* any string */
+    enum {
+        NAMES_OWN,
+        NAMES_OTHERS, /* c->others, until the next object's are found */
+        NAMES_ANY
+    } kind;
+    dfa names; /* its own */
 } name_class;
 
 enum { SCHEMA_MOST_CLASSES = 64 };
@@ -147,6 +151,7 @@ typedef struct name_classes {
 void schema_names_find(schema_compiler *c, const schema_set *set, const char *const *members,
                        uint32_t num_members, name_classes *out);
 void schema_names_drop(name_classes *n);
+nfa_frag schema_names_frag(schema_compiler *c, const name_class *k); /* with quotes */
 
 /* Whether a pattern of the set matches the name. */
 bool schema_names_match(schema_compiler *c, const schema_set *set, const char *name);

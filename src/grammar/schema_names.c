@@ -65,21 +65,13 @@ static void find_others(schema_compiler *c, const char *const *members, uint32_t
     c->num_others_names = count;
 }
 
-/* All names of no member. False: none were made. */
-static bool all_others(schema_compiler *c, const schema_set *set, const char *const *members,
-                       uint32_t count, dfa *out)
+/* All names of no member that "propertyNames" allows. False: none were made. */
+static bool allowed_others(schema_compiler *c, const schema_set *set, const char *const *members,
+                           uint32_t count, dfa *out)
 {
-    bool restricted = false, ok = true;
-    for (uint32_t i = 0; i < set->count; i++)
-        restricted |= json_object_get(set->at[i], "propertyNames") != NULL;
-    if (restricted) {
-        dfa own = {0};
-        ok = all_names(c, set, &own) && without_members(c, members, count, &own, out);
-        dfa_fini(&own);
-    } else {
-        find_others(c, members, count);
-        ok = !schema_failed(c) && dfa_both(out, &c->others, &c->others); /* a copy */
-    }
+    dfa own = {0};
+    const bool ok = all_names(c, set, &own) && without_members(c, members, count, &own, out);
+    dfa_fini(&own);
     return ok;
 }
 
@@ -131,26 +123,27 @@ static void divide_all(schema_compiler *c, const schema_set *set, name_classes *
     }
 }
 
-static bool has_patterns(const schema_set *set)
+static bool has(const schema_set *set, const char *keyword)
 {
-    bool has = false;
+    bool is = false;
     for (uint32_t i = 0; i < set->count; i++)
-        has |= json_object_size(json_object_get(set->at[i], "patternProperties")) > 0;
-    return has;
+        is |= json_object_get(set->at[i], keyword) != NULL;
+    return is;
 }
 
 void schema_names_find(schema_compiler *c, const schema_set *set, const char *const *members,
                        uint32_t num_members, name_classes *out)
 {
-    const bool patterns = has_patterns(set);
-    bool restricted = patterns || num_members;
+    const bool patterns = has(set, "patternProperties"), restricted = has(set, "propertyNames");
+    name_class *all = &out->at[0];
     uint32_t kept = 0;
     out->count = 0;
-    for (uint32_t i = 0; i < set->count; i++)
-        restricted |= json_object_get(set->at[i], "propertyNames") != NULL;
-    out->at[0] = (name_class){.plain = !restricted};
+    *all = (name_class){.kind = !restricted && !patterns ? num_members ? NAMES_OTHERS : NAMES_ANY
+                                                         : NAMES_OWN};
     if (!patterns && schema_others_goal(c, set, 0) == NEVER) return;
-    if (restricted && !all_others(c, set, members, num_members, &out->at[0].names)) return;
+    if (all->kind == NAMES_OTHERS) find_others(c, members, num_members);
+    if (all->kind == NAMES_OWN && !allowed_others(c, set, members, num_members, &all->names))
+        return;
     out->count = 1;
     if (patterns) divide_all(c, set, out);
     for (uint32_t i = 0; i < out->count; i++) {
@@ -162,6 +155,13 @@ void schema_names_find(schema_compiler *c, const schema_set *set, const char *co
             out->at[kept++] = k;
     }
     out->count = kept;
+}
+
+nfa_frag schema_names_frag(schema_compiler *c, const name_class *k)
+{
+    return json_names(c->b, k->kind == NAMES_ANY      ? NULL
+                            : k->kind == NAMES_OTHERS ? &c->others
+                                                      : &k->names);
 }
 
 void schema_names_drop(name_classes *n)

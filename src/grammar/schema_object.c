@@ -13,38 +13,41 @@ typedef struct object_maker {
     const schema_merged *m;
     object_member *members;
     uint32_t num_members, cap_members, num_required;
-    gr_keys by_name; /* hashes, unequal ones in the next place */
+    gr_slots by_name;
     uint32_t *nodes; /* [num_members + 1][layers + 1] */
     uint32_t cap_nodes, layers;
     bool bounded;
     name_classes *others;
 } object_maker;
 
-static uint64_t name_hash(const char *name)
+static uint64_t member_hash(const void *owner, uint32_t id)
 {
-    uint64_t h = 14695981039346656037u;
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * 1099511628211u;
-    return h;
+    const char *name = ((const object_maker *)owner)->members[id].name;
+    return gr_hash_text(name, strlen(name));
+}
+
+/* The member of this name, made if there is none; NULL: there is no memory. */
+static object_member *find_member(object_maker *o, const char *name)
+{
+    gr_mem *mem = &o->c->b->mem;
+    uint64_t h = gr_hash_text(name, strlen(name));
+    if (!gr_slots_room(mem, &o->by_name, 0, o->num_members, member_hash, o)) return NULL;
+    for (uint32_t id; (id = *gr_slot(&o->by_name, h)); h++) {
+        gr_work(mem, 1);
+        if (strcmp(o->members[id - 1].name, name) == 0) return &o->members[id - 1];
+    }
+    if (!GR_GROW(mem, o->members, o->cap_members, (uint64_t)o->num_members + 1)) return NULL;
+    *gr_slot(&o->by_name, h) = ++o->num_members;
+    o->members[o->num_members - 1] = (object_member){name, false};
+    return &o->members[o->num_members - 1];
 }
 
 static void add_member(object_maker *o, const char *name, bool required)
 {
-    gr_mem *mem = &o->c->b->mem;
-    uint64_t h = name_hash(name);
-    uint32_t id;
-    while ((id = keys_find(&o->by_name, h)) != NO_KEY && strcmp(o->members[id].name, name) != 0)
-        h++;
-    if (id == NO_KEY) {
-        id = keys_add(&o->by_name, h);
-        if (mem->status || !GR_GROW(mem, o->members, o->cap_members, (uint64_t)id + 1)) return;
-        o->members[id] = (object_member){name, false};
-        o->num_members = id + 1;
-    }
-    if (required && !o->members[id].required) {
-        o->members[id].required = true;
-        o->num_required++;
-    }
+    object_member *m = find_member(o, name);
+    if (!m || !required || m->required) return;
+    m->required = true;
+    o->num_required++;
 }
 
 /* A name that no "properties" list, unless nothing allows such a one. */
@@ -112,8 +115,7 @@ static nfa_frag member_frag(object_maker *o, uint32_t member, uint32_t goal, con
 {
     gr_builder *b = o->c->b;
     nfa *n = &b->n;
-    nfa_frag f = k ? json_names(b, k->plain ? NULL : &k->names)
-                   : json_name(b, o->members[member].name);
+    nfa_frag f = k ? schema_names_frag(o->c, k) : json_name(b, o->members[member].name);
     f = nfa_concat(n, f, json_mark(b, JSON_COLON, ':'));
     return nfa_concat(n, f, schema_goal_frag(o->c, goal));
 }
@@ -182,7 +184,6 @@ nfa_frag schema_object_frag(schema_compiler *c, const schema_merged *m)
         return f;
     }
     o.others->count = 0;
-    keys_init(&o.by_name, mem);
     find_others(&o);
     const bool others = o.others->count > 0;
     uint64_t least = m->min_members > o.num_required ? m->min_members : 0;
@@ -202,7 +203,7 @@ nfa_frag schema_object_frag(schema_compiler *c, const schema_merged *m)
     put_members(&o, least, f.out, out);
     GR_DROP(mem, o.members, o.cap_members);
     GR_DROP(mem, o.nodes, o.cap_nodes);
-    keys_fini(&o.by_name);
+    gr_slots_drop(mem, &o.by_name);
     schema_names_drop(o.others);
     rad_free(&mem->env, o.others, sizeof *o.others);
     f.out = out;
