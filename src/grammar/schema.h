@@ -9,15 +9,14 @@
  * over. Whatever else a schema has is refused by its name.
  *
  * How an answer is written:
- *   - properties come in the order of the schema, those in `required` alone behind them, others
- * last
+ *   - properties in the order of the schema, then those in `required` alone, then others
  *   - white space is one of grammar_space's forms
  *   - names of others may come twice; minProperties is served where it cannot matter
  *   - integers have no point; numbers with bounds or multipleOf no exponent, and with multipleOf no
  *     more digits behind the point than it has
- *   - characters of names, of enum and const, and of strings with pattern or format are written in
- * one way (chars.h); other strings may have any escapes
- *   - what format demands is a regular expression of schema_format.c: basics, no calendar beyond it
+ *   - names, values of enum and const, and strings with pattern or format in one way (chars.h);
+ *     other strings may have any escapes
+ *   - of a format only what an expression can say (schema_format.c)
  *
  * Private to this room. */
 #ifndef GRAMMAR_SCHEMA_H
@@ -41,7 +40,6 @@ enum {
 typedef struct schema_goal {
     uint32_t first, count; /* in compiler.members */
     uint32_t rule;
-    bool never;    /* one of them is false */
     uint8_t empty; /* 0: not looked at, 1: being looked at, 2: has values, 3: has none */
 } schema_goal;
 

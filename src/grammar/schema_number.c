@@ -281,7 +281,8 @@ bool number_dfa(gr_builder *b, const number_bounds *bounds, dfa *d)
     number_maker m = {.b = b, .bounds = bounds, .possible = {true, true}};
     dfa_begin(d, &b->mem);
     if (bounds->has_step && !take_step(&m)) {
-        gr_fail(&b->mem, RAD_E_LIMIT, "\"multipleOf\": its digits are more than %d", MOST_STEP);
+        gr_fail(&b->mem, RAD_E_LIMIT, "\"multipleOf\": without its point it is more than %d",
+                MOST_STEP);
         return false;
     }
     if (bounds->has_low) {
