@@ -32,11 +32,11 @@ SMALL = ["--layers", 1, "--width", 64, "--heads", 4, "--kv-heads", 2, "--head-wi
 SHAPES = {"nano-llama": "llama", "nano-qwen3": "qwen3", "tiny-llama": "llama", "tiny-qwen3": "qwen3",
           "llama-110m": "llama", "qwen3-0.6b": "qwen3", "llama-8b-2l": "llama", "nano-moe": "qwen3moe",
           "qwen3-30b-a3b-6l": "qwen3moe", "gpt-oss-20b-6l": "gpt-oss",
-          "nano-qwen35": "qwen35", "qwen3.6-35b-a3b-8l": "qwen35moe",
+          "nano-qwen35": "qwen35", "qwen3.5-0.8b": "qwen35", "qwen3.6-35b-a3b-8l": "qwen35moe",
           "lfm2-1.2b": "lfm2", "granite-4-h-tiny": "granitehybrid", "nano-lfm2": "lfm2",
           "nano-granite-h": "granitehybrid", "nano-qwen35moe": "qwen35moe", "nano-lfm2moe": "lfm2moe"}
 # Until there is a layer of attention among them.
-LAYERS = {"nano-qwen35": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6, "nano-lfm2": 3,
+LAYERS = {"nano-qwen35": 4, "qwen3.5-0.8b": 4, "qwen3.6-35b-a3b-8l": 4, "lfm2-1.2b": 3, "granite-4-h-tiny": 6, "nano-lfm2": 3,
           "nano-granite-h": 4, "nano-qwen35moe": 4, "nano-lfm2moe": 3}
 FEW_EXPERTS = ["--experts", 4, "--used", 2, "--expert-ffn", 32]
 
