@@ -129,9 +129,7 @@ bool call_finish_form(call *c)
                                        .one_call = r->output.one_call,
                                        .strict_only = !called->required};
         rad_status status = tool_grammar_write(&p, &ebnf, &why);
-        if (status == RAD_E_UNSUPPORTED && !called->required && !own)
-            status = RAD_OK; /* strict tools of a family without a grammar: calls as they come */
-        else if (status == RAD_OK)
+        if (status == RAD_OK)
             done = set_grammar(r, &ebnf, name, &c->error);
         else if (status == RAD_E_UNSUPPORTED && tools && chat &&
                  !chat_template_reads(chat, "tools"))

@@ -172,6 +172,13 @@ static json_t *parameters_of(tool_writer *w, const json_t *function)
     return schema;
 }
 
+/* A parameter that no call can have: a strict function cannot be called without it. */
+static bool can_say(tool_writer *w, const char *name, bool sayable, bool strict)
+{
+    if (!sayable && strict) w->unsaid = name;
+    return sayable;
+}
+
 /* ---- tags ---- */
 
 typedef struct tag_words {
@@ -196,9 +203,11 @@ static bool leads_away(const json_t *schema)
     return away;
 }
 
-/* What a parameter's schema refers to stands in that of all parameters. */
-static json_t *own_schema(const json_t *schema, const json_t *whole)
+/* What a parameter's schema refers to stands in that of all parameters. Where the function is not
+ * strict anything is a value. */
+static json_t *own_schema(const json_t *schema, const json_t *whole, bool strict)
 {
+    if (!strict) return json_object();
     static const char *const shared[] = {"$defs", "definitions"};
     json_t *own = json_is_object(schema) ? json_copy((json_t *)schema) : json_object();
     if (json_is_false(schema)) json_object_set_new(own, "not", json_object());
@@ -294,10 +303,10 @@ static bool is_param_name(const char *name, const char *end)
 
 /* Strings stand there as they are; all else is JSON. */
 static void put_value(tool_writer *w, const tag_words *t, const char *key, const json_t *schema,
-                      const json_t *whole)
+                      const json_t *whole, bool strict)
 {
     const char kind = tool_value_kind(schema);
-    json_t *own = own_schema(schema, whole);
+    json_t *own = own_schema(schema, whole, strict);
     if (!w->failed && leads_away(own)) w->unsaid = key;
     if (t->typed) {
         put_typed(w, t, own, kind);
@@ -322,18 +331,19 @@ static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
 {
     const tag_words *t = tool_family_of(w->p)->words;
     json_t *schema = parameters_of(w, function), *property;
+    const bool strict = tool_is_strict(w, function);
     const char *key;
     tool_words(w, t->head);
     put_name(w, name);
     tool_words(w, t->middle);
     json_object_foreach(json_object_get(schema, "properties"), key, property)
     {
-        const bool must = tool_is_strict(w, function) && is_required(schema, key);
+        const bool must = strict && is_required(schema, key);
+        if (!can_say(w, key, is_param_name(key, t->name_end), strict)) continue;
         if (!must) tool_put(w, " (");
         tool_words(w, t->param);
-        if (!is_param_name(key, t->name_end)) w->unsaid = key;
         tool_quoted(w, key, strlen(key));
-        put_value(w, t, key, property, schema);
+        put_value(w, t, key, property, schema, strict);
         if (!must) tool_put(w, ")? ");
     }
     tool_words(w, t->tail);
@@ -428,6 +438,7 @@ static void python_call(tool_writer *w, const json_t *function, const json_t *na
     json_object_foreach(json_object_get(schema, "properties"), key, property)
     {
         const bool must = strict && is_required(schema, key);
+        if (!can_say(w, key, is_python_name(key), strict)) continue;
         tool_say(w, "\na-%zu-%zu ::= p-%zu-%zu b-%zu-%zu", i, k, i, k, i, k + 1);
         if (!must) tool_say(w, " | a-%zu-%zu", i, k + 1);
         tool_say(w, "\nb-%zu-%zu ::= (\", \" p-%zu-%zu)%s b-%zu-%zu", i, k, i, k, must ? "" : "?",
@@ -435,8 +446,8 @@ static void python_call(tool_writer *w, const json_t *function, const json_t *na
         tool_say(w, "\np-%zu-%zu ::=", i, k);
         tool_quoted(w, key, strlen(key));
         tool_put(w, " \"=\"");
-        json_t *own = own_schema(property, schema);
-        if (!is_python_name(key) || (!w->failed && leads_away(own))) w->unsaid = key;
+        json_t *own = own_schema(property, schema, strict);
+        if (!w->failed && leads_away(own)) w->unsaid = key;
         put_schema(w, " %python ", own);
         json_decref(own);
         k++;

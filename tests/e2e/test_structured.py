@@ -267,6 +267,9 @@ def test_strict_tools_and_forms_beside_tools():
         (name, arguments), = calls_of(d.chat("call", tools=TOOLS, response_format=form, max_tokens=200,
                                              parallel_tool_calls=False)["choices"][0])
         check(name == "weather", arguments)
+        # Those of others are as they come, also where nothing could be kept to.
+        free = {"name": "free", "parameters": {"type": "object", "properties": {"a": {"if": {}}}}}
+        d.chat("talk", tools=[*strict, {"type": "function", "function": free}])
         # As text a schema ends where its JSON does; a byte 0 stands for itself.
         for schema in ('{"type":"integer"}) | "zz" (', '{"type":'):
             error = d.chat("form", tools=TOOLS, json_schema=schema, want=400)["error"]
@@ -292,6 +295,21 @@ def test_parameters_in_xml_are_of_any_schema():
             return told
         check(arguments("x") == {"path": "/etc </p> </parameter", "days": 3}, arguments("x"))
         check(1 <= arguments("beyond")["days"] <= 9)
+        d.wait_idle()
+
+
+def test_what_cannot_be_kept_to_is_refused_where_it_must_be():
+    """A strict function between tags whose schema speaks of all parameters at once; the same beside another strict one."""
+    odd = {"name": "odd", "parameters": {"type": "object", "properties": {"a>b": {"if": {}}, "c": {"$ref": "#/x"}},
+                                         "anyOf": [{"required": ["c"]}]}}
+    with Double([{"say": "No."}], "--tool-call-parser", "qwen3_coder", template=READS_TOOLS) as d:
+        error = d.chat("x", tools=[{"type": "function", "function": {**odd, "strict": True}}], want=400)["error"]
+        check(error["param"] == "tools" and "'anyOf' of all parameters of 'odd'" in error["message"], error)
+        error = d.chat("x", tools=[{"type": "function", "function": odd}], tool_choice="required", want=400)["error"]
+        check(error["param"] == "tool_choice" and "'odd'" in error["message"], error)
+        said = d.chat("x", tools=[{"type": "function", "function": odd}, {"type": "function", "function": {
+            **FUNCTIONS[0], "strict": True}}])["choices"][0]["message"]
+        check(said["content"] == "No.", said)
         d.wait_idle()
 
 
