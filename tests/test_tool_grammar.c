@@ -79,11 +79,20 @@ static const struct made_family {
     "\"properties\":{\"t\":{\"type\":\"string\"},\"on\":{\"enum\":[true,null]}},"                  \
     "\"required\":[\"t\"],\"additionalProperties\":false}}}"
 
+#define WAYS                                                                                       \
+    "{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\",\"maximum\":5,\"minimum\":"  \
+    "0},"                                                                                          \
+    "\"y\":{\"type\":\"null\"},\"z\":{\"type\":\"boolean\"}},\"additionalProperties\":false,"      \
+    "\"required\":"                                                                                \
+    "[\"y\"],\"anyOf\":[{\"required\":[\"x\"]},{\"required\":[\"z\",\"y\"]}]}"
+
 static const char tools_of_test[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true,"
     "\"parameters\":" PARAMETERS
     "}},{\"type\":\"function\",\"function\":{\"name\":\"get_x\",\"strict\":true,\"parameters\":"
-    "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}}}]";
+    "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"ways\",\"strict\":true,\"parameters\":" WAYS
+    "}}]";
 
 typedef struct vocab {
     tokenizer *tok;
@@ -180,7 +189,7 @@ static bool sample(const vocab *v, grammar *g, text_buf *text, uint64_t *rng)
 
 typedef struct calls_heard {
     text_buf name, args, content;
-    grammar *schemas[2]; /* of f and of get_x */
+    grammar *schemas[3]; /* of f, of get_x and of ways */
     uint32_t count, wrong, broken;
 } calls_heard;
 
@@ -195,10 +204,10 @@ static bool hear_call(void *user, const said *what)
     }
     if (what->kind == SAID_ARGUMENTS) put(&h->args, what->text, what->len);
     if (what->kind != SAID_CALL_END) return true;
-    const int which = strcmp(h->name.data, "f") ? 1 : 0;
+    const int which = !strcmp(h->name.data, "ways") ? 2 : !strcmp(h->name.data, "get_x");
     h->count++;
     h->broken += what->broken;
-    if ((which && strcmp(h->name.data, "get_x")) ||
+    if ((!which && strcmp(h->name.data, "f")) ||
         grammar_try(h->schemas[which], h->args.data, h->args.len, true) != RAD_OK) {
         put(&h->args, "", 1);
         printf("%s(%s)\n", h->name.data, h->args.data);
@@ -256,7 +265,8 @@ static void round_trips(const struct made_family *f, bool control, bool required
            err.text, (int)ebnf.len, ebnf.data);
     calls_heard h = {.schemas = {schema_of(v.v, PARAMETERS),
                                  schema_of(v.v, "{\"type\":\"object\",\"properties\":{},"
-                                                "\"additionalProperties\":false}")}};
+                                                "\"additionalProperties\":false}"),
+                                 schema_of(v.v, WAYS)}};
     for (uint32_t i = 0; i < rounds; i++) {
         if (!sample(&v, g, &text, rng)) continue;
         ended++;
@@ -268,7 +278,7 @@ static void round_trips(const struct made_family *f, bool control, bool required
                control, required, h.count, h.broken, h.content.data, text.data);
     }
     CHECKF(ended || !control, "%s: of %u texts %u ended\n", f->name, rounds, ended);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < RAD_COUNT(h.schemas); i++)
         grammar_unref(h.schemas[i]);
     grammar_unref(g);
     tool_types_destroy((tool_types *)(uintptr_t)params.types);
@@ -344,8 +354,12 @@ TEST(names_that_no_call_can_have_are_refused)
         {"qwen", "f", "{\"properties\":{\"a\":{\"items\":{\"$ref\":\"#\"}}}}", RAD_OK, ""},
         {"gemma4", "f", "{\"properties\":{\"a b\":{}},\"minProperties\":1,\"anyOf\":[{}]}", RAD_OK,
          ""},
-        {"glm45", "f", "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"a\"]}]}",
+        {"glm45", "f", "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"a\"]}]}", RAD_OK,
+         ""},
+        {"glm45", "f", "{\"properties\":{\"a\":{}},\"anyOf\":[{\"required\":[\"b\"]}]}",
          RAD_E_UNSUPPORTED, "cannot be kept to 'anyOf' of all parameters of 'f'"},
+        {"lfm2", "f", "{\"properties\":{\"a\":{}},\"anyOf\":[{\"minProperties\":1}]}",
+         RAD_E_UNSUPPORTED, "'anyOf'"},
         {"qwen3_coder", "f", "{\"properties\":{\"a\":{}},\"minProperties\":1}", RAD_E_UNSUPPORTED,
          "'minProperties'"},
         {"qwen3_coder", "f",

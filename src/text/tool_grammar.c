@@ -217,7 +217,6 @@ rad_status tool_grammar_write(const tool_grammar_params *p, text_buf *out, rad_e
         const json_t *function = function_of(json_array_get(p->tools, i));
         const json_t *name = json_object_get(function, "name");
         if (!is_wanted(p, name)) continue;
-        w.call = i;
         tool_say(&w, "\ncall-%zu ::=", i);
         f->call(&w, function, name);
         if (w.unkept)

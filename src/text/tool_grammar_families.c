@@ -11,16 +11,6 @@ static void put_name(tool_writer *w, const json_t *name)
     tool_quoted(w, json_string_value(name), json_string_length(name));
 }
 
-static bool is_required(const json_t *schema, const char *name)
-{
-    const json_t *list = json_object_get(schema, "required");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *one = json_string_value(json_array_get(list, i));
-        if (one && !strcmp(one, name)) return true;
-    }
-    return false;
-}
-
 /* ---- JSON ---- */
 
 static void put_arguments(tool_writer *w, const json_t *function)
@@ -119,7 +109,41 @@ static const mark_words functiongemma = {"<start_function_call>call:", "<escape>
 
 /* ---- parameters one by one ---- */
 
-/* Whether it says nothing of parameters that are written one by one, each by its own schema. */
+static bool is_among(const json_t *names, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *one = json_string_value(json_array_get(names, i));
+        if (one && !strcmp(one, name)) return true;
+    }
+    return false;
+}
+
+static bool are_listed(const json_t *names, const json_t *properties)
+{
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *one = json_string_value(json_array_get(names, i));
+        if (one && !json_object_get(properties, one)) return false;
+    }
+    return true;
+}
+
+/* Whether each branch says nothing but which parameters it takes. */
+static bool is_ways(const json_t *branches, const json_t *properties)
+{
+    size_t i;
+    json_t *branch;
+    json_array_foreach((json_t *)branches, i, branch)
+    {
+        const json_t *names = json_object_get(branch, "required");
+        if (json_object_size(branch) != 1 || !json_is_array(names) ||
+            !are_listed(names, properties))
+            return false;
+    }
+    return json_array_size(branches) > 0;
+}
+
+/* Whether it says nothing that is not kept to of parameters that are written one by one, each by
+ * its own schema. */
 static bool says_nothing(const char *keyword, const json_t *value, const json_t *schema)
 {
     static const char *const words[] = {"$comment",
@@ -141,22 +165,30 @@ static bool says_nothing(const char *keyword, const json_t *value, const json_t 
                                         "unevaluatedProperties",
                                         "writeOnly"};
     const json_t *properties = json_object_get(schema, "properties");
-    size_t i;
-    json_t *name;
-    for (i = 0; i < RAD_COUNT(words); i++)
+    for (size_t i = 0; i < RAD_COUNT(words); i++)
         if (!strcmp(keyword, words[i])) return true;
     if (!strcmp(keyword, "minProperties"))
         return json_number_value(value) <=
                (double)json_array_size(json_object_get(schema, "required"));
     if (!strcmp(keyword, "maxProperties"))
         return json_number_value(value) >= (double)json_object_size(properties);
-    if (strcmp(keyword, "required") != 0) return !strncmp(keyword, "x-", 2);
-    json_array_foreach((json_t *)value, i, name)
-    {
-        if (json_is_string(name) && !json_object_get(properties, json_string_value(name)))
-            return false;
-    }
-    return true;
+    if (!strcmp(keyword, "anyOf")) return is_ways(value, properties);
+    return !strcmp(keyword, "required") ? are_listed(value, properties)
+                                        : !strncmp(keyword, "x-", 2);
+}
+
+/* The parameters are written for each branch of "anyOf"; 1 where there is none. */
+static size_t num_ways(const json_t *schema)
+{
+    const json_t *ways = json_object_get(schema, "anyOf");
+    return is_ways(ways, json_object_get(schema, "properties")) ? json_array_size(ways) : 1;
+}
+
+static bool is_required(const json_t *schema, size_t way, const char *name)
+{
+    const json_t *branch = json_array_get(json_object_get(schema, "anyOf"), way);
+    return is_among(json_object_get(schema, "required"), name) ||
+           is_among(json_object_get(branch, "required"), name);
 }
 
 /* The parameters' schema; what of it cannot be kept to is noted where it must be. */
@@ -327,18 +359,18 @@ static void put_value(tool_writer *w, const tag_words *t, const char *key, const
     json_decref(own);
 }
 
-static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
+static void tag_way(tool_writer *w, const json_t *schema, size_t way, bool strict,
+                    const json_t *name)
 {
     const tag_words *t = tool_family_of(w->p)->words;
-    json_t *schema = parameters_of(w, function), *property;
-    const bool strict = tool_is_strict(w, function);
+    json_t *property;
     const char *key;
     tool_words(w, t->head);
     put_name(w, name);
     tool_words(w, t->middle);
     json_object_foreach(json_object_get(schema, "properties"), key, property)
     {
-        const bool must = strict && is_required(schema, key);
+        const bool must = strict && is_required(schema, way, key);
         if (!can_say(w, key, is_param_name(key, t->name_end), strict)) continue;
         if (!must) tool_put(w, " (");
         tool_words(w, t->param);
@@ -347,6 +379,16 @@ static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
         if (!must) tool_put(w, ")? ");
     }
     tool_words(w, t->tail);
+}
+
+static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
+{
+    const json_t *schema = parameters_of(w, function);
+    const bool strict = tool_is_strict(w, function);
+    for (size_t way = 0; way < (strict ? num_ways(schema) : 1); way++) {
+        if (way) tool_put(w, " |");
+        tag_way(w, schema, way, strict, name);
+    }
 }
 
 static const tag_words qwen = {.head = "<tool_call>\n<function=",
@@ -421,23 +463,20 @@ static bool is_python_name(const char *name)
     return len && len < LITERAL_MOST_WORD;
 }
 
-/* Rules of what may follow the first parameters: a-I-K, none of which was there, and b-I-K.
+/* Rules of what may follow the first parameters: a-I-K, none of which was there, and b-I-K; I
+ * counts the ways of all calls.
  *
  *     call-0 ::= "f(" a-0-0 ")"
  *     a-0-0  ::= p-0-0 b-0-1 | a-0-1           the first may be left out
  *     b-0-1  ::= (", " p-0-1)? b-0-2 */
-static void python_call(tool_writer *w, const json_t *function, const json_t *name)
+static void python_way(tool_writer *w, const json_t *schema, size_t way, bool strict, size_t i)
 {
-    json_t *schema = parameters_of(w, function), *property;
-    const bool strict = tool_is_strict(w, function);
-    const size_t i = w->call;
+    json_t *property;
     const char *key;
     size_t k = 0;
-    put_name(w, name);
-    tool_say(w, " \"(\" a-%zu-0 \")\"", i);
     json_object_foreach(json_object_get(schema, "properties"), key, property)
     {
-        const bool must = strict && is_required(schema, key);
+        const bool must = strict && is_required(schema, way, key);
         if (!can_say(w, key, is_python_name(key), strict)) continue;
         tool_say(w, "\na-%zu-%zu ::= p-%zu-%zu b-%zu-%zu", i, k, i, k, i, k + 1);
         if (!must) tool_say(w, " | a-%zu-%zu", i, k + 1);
@@ -453,6 +492,21 @@ static void python_call(tool_writer *w, const json_t *function, const json_t *na
         k++;
     }
     tool_say(w, "\na-%zu-%zu ::= \"\"\nb-%zu-%zu ::= \"\"", i, k, i, k);
+}
+
+static void python_call(tool_writer *w, const json_t *function, const json_t *name)
+{
+    const json_t *schema = parameters_of(w, function);
+    const bool strict = tool_is_strict(w, function);
+    const size_t ways = strict ? num_ways(schema) : 1;
+    for (size_t way = 0; way < ways; way++) {
+        if (way) tool_put(w, " |");
+        put_name(w, name);
+        tool_say(w, " \"(\" a-%zu-0 \")\"", w->ways + way);
+    }
+    for (size_t way = 0; way < ways; way++)
+        python_way(w, schema, way, strict, w->ways + way);
+    w->ways += ways;
 }
 
 /* ---- all of them ---- */

@@ -9,7 +9,7 @@
 typedef struct tool_writer {
     const tool_grammar_params *p;
     text_buf *out;
-    size_t call; /* whose rules are written: call-0, ... */
+    size_t ways; /* of calls in Python so far: their rules' names */
     bool failed; /* no memory, or */
     bool too_long;
     /* A parameter that this family's calls cannot have: its name, or that of what its schema refers
