@@ -11,10 +11,17 @@
 
 #include <time.h>
 
+/* Of a core, for two threads that hand each other the turn; where others wait for the cores it is a
+ * time slice of theirs. */
+enum { WAKING_NS = 10000 };
+
 rad_status rule_masks_init(rule_masks *m, const rad_env *env, uint32_t max_rows,
                            uint32_t vocab_size)
 {
-    *m = (rule_masks){.env = *env, .max_rows = max_rows, .words = (vocab_size + 31) / 32};
+    *m = (rule_masks){.env = *env,
+                      .max_rows = max_rows,
+                      .words = (vocab_size + 31) / 32,
+                      .job_ns = WAKING_NS + 1};
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->work, NULL);
     pthread_cond_init(&m->done, NULL);
@@ -76,6 +83,7 @@ static void run_jobs(rule_masks *m)
     for (uint32_t i = 0; i < m->num_jobs; i++)
         run_job(m, &m->jobs[i]);
     m->ns = own_ns() - start;
+    m->job_ns = RAD_MAX(m->ns / m->num_jobs, m->job_ns / 2);
 }
 
 static void *help(void *arg)
@@ -111,8 +119,10 @@ void rule_masks_add(rule_masks *m, mask_job job)
 void rule_masks_begin(rule_masks *m)
 {
     m->ns = 0;
-    if (!m->num_jobs) return;
+    m->helped = m->num_jobs * m->job_ns > WAKING_NS;
+    if (!m->helped) return;
     if (!m->started) m->started = compute_thread_create(&m->helper, help, m) == 0;
+    m->helped = m->started;
     if (!m->started) return;
     pthread_mutex_lock(&m->lock);
     m->busy = true;
@@ -123,7 +133,7 @@ void rule_masks_begin(rule_masks *m)
 uint64_t rule_masks_wait(rule_masks *m)
 {
     if (!m->num_jobs) return 0;
-    if (!m->started) {
+    if (!m->helped) {
         run_jobs(m);
         return m->ns;
     }

@@ -8,8 +8,9 @@
  *
  * Between wait and the next begin the rules are the scheduler's thread's. The helper starts with
  * the first mask, so a server without constraints has no such thread; where it cannot be started
- * the masks are computed in wait. Memory: rows * vocab_size / 8 bytes, untouched until they are
- * used. */
+ * the masks are computed in wait. So they are where they have lately taken less than it takes to
+ * wake the helper: few requests, a small vocabulary. Memory: rows * vocab_size / 8 bytes, untouched
+ * until they are used. */
 #ifndef SCHED_RULE_MASKS_H
 #define SCHED_RULE_MASKS_H
 
@@ -41,6 +42,8 @@ typedef struct rule_masks {
     pthread_cond_t work, done;
     bool busy, stop; /* under the lock */
     uint64_t ns;     /* that the masks of this step took */
+    uint64_t job_ns; /* what one has lately taken at most */
+    bool helped;     /* the helper has this step's jobs */
 } rule_masks;
 
 /* RAD_E_NOMEM; fini in any case. */
