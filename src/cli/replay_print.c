@@ -117,8 +117,10 @@ static void print_head(const replay_plan *p)
     if (p->tiers) printf(" %11s", "host blocks");
     if (p->fleet) printf(" %7s %-11s", "servers", "router");
     printf(" %10s %10s", "block hits", "token hits");
-    if (p->prices_from) printf(" %9s %8s %8s %6s", "saved s", "first s", "p95 s", "busy");
-    printf(" %9s\n", "seconds");
+    if (p->prices_from)
+        printf(" %9s %8s %8s %6s\n", "saved s", "first s", "p95 s", "busy");
+    else
+        printf(" %9s\n", "seconds");
 }
 
 static void print_cell(const replay_plan *p, const replay_cell *c)
@@ -129,7 +131,8 @@ static void print_cell(const replay_plan *p, const replay_cell *c)
            (unsigned long long)(c->capacity_blocks * replay_block_tokens(p, c)));
     if (p->tiers) printf(" %11llu", (unsigned long long)c->host_blocks);
     if (p->fleet)
-        printf(" %7u %-11s", c->servers, c->optimum ? "" : simulate_router_name(c->router));
+        printf(" %7u %-11s", c->servers,
+               c->optimum || c->servers == 1 ? "" : simulate_router_name(c->router));
     printf(" %10.4f %10.4f", replay_ratio(r->hit_blocks, r->prompt_blocks),
            replay_ratio(r->hit_tokens, r->prompt_tokens));
     if (c->optimum) {
@@ -137,9 +140,10 @@ static void print_cell(const replay_plan *p, const replay_cell *c)
         return;
     }
     if (p->prices_from)
-        printf(" %9.1f %8.3f %8.3f %6.2f", r->saved_s, r->first_token_s, r->first_token_p95_s,
+        printf(" %9.1f %8.3f %8.3f %6.2f\n", r->saved_s, r->first_token_s, r->first_token_p95_s,
                r->busiest);
-    printf(" %9.3f\n", r->seconds);
+    else
+        printf(" %9.3f\n", r->seconds);
     if (r->too_large)
         printf("    %llu requests did not fit this pool even alone and were not kept\n",
                (unsigned long long)r->too_large);

@@ -130,7 +130,8 @@ static uint32_t by_cache(const sim *s, const trace_request *r)
 {
     uint32_t best = 0, most = 0;
     for (uint32_t k = 0; k < s->num_servers; k++) {
-        const uint32_t there = sim_cache_lookup(s->servers[k].device, r);
+        uint32_t there = sim_cache_lookup(s->servers[k].device, r);
+        if (s->servers[k].host) there = RAD_MAX(there, sim_cache_lookup(s->servers[k].host, r));
         if (there > most) {
             most = there;
             best = k;

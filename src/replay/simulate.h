@@ -22,8 +22,8 @@ enum { SIMULATE_MOST_SERVERS = 64, SIMULATE_SPANS = 60 };
 typedef enum simulate_router {
     ROUTE_ROUND_ROBIN = 0,
     ROUTE_HASH,  /* of the first pages: what begins alike goes to one server */
-    ROUTE_CACHE, /* who has most of the prompt, if that is half of it and he is not far busier than
-                  * the others; else who is least busy */
+    ROUTE_CACHE, /* who has most of the prompt on device or host, if that is half of it and he is
+                  * not far busier than the others; else who is least busy */
     ROUTERS
 } simulate_router;
 

@@ -136,7 +136,6 @@ static rad_status put_together(loading *l, rad_error *err)
     if (!t->elements) return rad_fail(err, RAD_E_NOMEM, "no memory for the pages");
     for (uint32_t i = 1; i < t->num_elements; i++)
         t->elements[i] = (rad_token)record_page_of(l->reader, i);
-    if (!kept) return rad_fail(err, RAD_E_FORMAT, "holds no request that was admitted");
     return RAD_OK;
 }
 

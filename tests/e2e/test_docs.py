@@ -53,7 +53,7 @@ NOT_RUN = [
     (r"cc engine\.c", "wants an installed radish: test_install.py"),
 ]
 TALKS = re.compile(r"(build/release/)?radish (top|health|inspect cache)$")  # to a server that runs
-MAKES = re.compile(r"openssl |tools/make-trace|radish serve .* file:")  # what others want: first
+MAKES = re.compile(r"openssl |tools/make-trace|radish serve .* (file:|--record )")  # what others want: first
 
 
 def documents():

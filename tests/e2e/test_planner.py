@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """`radish replay` as a planner: rates that are known to the digit, sweeps, and the report."""
 import json
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ def test_a_made_trace_has_its_known_rates():
 def test_a_sweep_and_its_report():
     with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
         trace, page = Path(tmp) / "trace <&>.jsonl.gz", Path(tmp) / "report.html"
-        make_trace(trace, "--form", "mooncake", "--requests", "400", "--hours", "0.1")
+        make_trace(trace, "--form", "mooncake", "--requests", "250", "--hours", "0.1")
         words = ("--sweep", "--json", "--servers", 1, "--servers", 3, "--router", "hash", "--router", "cache",
                  "--host-tokens", 100000, "--prefill-tps", 20000)
         by_threads = []
@@ -64,6 +66,20 @@ def test_a_sweep_and_its_report():
         for wrong, word in ((("--router", "nearest"), "round-robin, hash or cache"), (("--servers", 65), "1 to 64"),
                             (("--storage-tokens", "some"), "or all"), (("--host-tokens", -1), "from 0")):
             check(word in radish("replay", trace, *wrong, want=2)[1], wrong)
+
+
+def test_docs_sizing_shows_what_is_printed():
+    """The figures of docs/sizing.md, character by character, but for spaces at the ends of lines."""
+    text = (ROOT / "docs/sizing.md").read_text()
+    with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
+        make_trace(Path(tmp) / "trace.jsonl.gz", "--form", "mooncake", "--requests", "3000", "--hours", "0.25")
+        blocks = re.findall(r"^```console\n\$ build/release/radish ((?:[^\n]*\\\n)*[^\n]*)\n(.*?)^```$", text, re.M | re.S)
+        check(len(blocks) == 4, len(blocks))
+        for command, shown in blocks:
+            words = shlex.split(command.replace("\\\n", " "))
+            words[words.index("trace.jsonl.gz")] = Path(tmp) / "trace.jsonl.gz"
+            out, _ = radish(*words)
+            check(re.sub(r" +$", "", out, flags=re.M) == re.sub(r" +$", "", shown, flags=re.M), command, out)
 
 
 run(globals())
