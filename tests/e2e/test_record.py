@@ -9,9 +9,10 @@ import signal
 import struct
 import tempfile
 import threading
+import time
 from pathlib import Path
 
-from radish_e2e import STORIES, Server, check, radish, run, story_golden
+from radish_e2e import HANG, STORIES, Server, check, long_run, radish, run, story_golden
 
 IDS = [1] + story_golden()[0]["greedy_ids"]
 WORDS = "fox dog king tree queen boat bird hill".split()
@@ -79,11 +80,14 @@ def same_counters(told, figures):
         check(ours[name] == figures[name], name, ours, figures[name])
 
 
-def recorded(tmp, seed, *options):
+def recorded(tmp, seed, *options, requests=60):
     path = Path(tmp) / "server.rec"
     with Server(STORIES, *SERVE, "--record", path, *options) as s:
-        figures = mixed_load(s, seed)
-        check(figures["record_dropped"] == 0 and figures["record_operations"] > 100, figures)
+        figures = mixed_load(s, seed, requests)
+        until = time.monotonic() + HANG  # its thread writes behind the answers
+        while (now := s.figures())["record_operations"] <= 100 and time.monotonic() < until:
+            time.sleep(0.01)
+        check(now["record_dropped"] == 0 and now["record_operations"] > 100 and now["record_bytes"] > 1000, now)
         check('radish_record_operations_total{model_name="story"}' in s.metrics())
     return path, figures
 
@@ -108,6 +112,22 @@ def test_a_replay_counts_what_the_server_counted():
             words, _ = radish("replay", path)
             check("exact, as the server counted" in words and "a model" in words, words)
             check(oct(path.stat().st_mode & 0o777) == "0o600", path.stat())
+
+
+@long_run
+def test_a_replay_counts_what_the_server_counted_whatever_it_does():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    for options in (("--page-size", 4, "--radix-eviction-policy", "lfu"), ("--max-namespaces", 2),
+                    ("--schedule-policy", "fcfs", "--radix-eviction-policy", "priority"),
+                    ("--chunked-prefill-size", 16, "--radix-eviction-policy", "filo"),
+                    ("--speculative-algorithm", "tree,ngram", "--speculative-num-draft-tokens", 4),
+                    ("--page-size", 16, "--chunked-prefill-size", 32, "--max-running-requests", 4)):
+        with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+            path, figures = recorded(tmp, seed, "--max-total-tokens", 512, *options, requests=3000)
+            told = replay(path)
+            check(told["replay"]["exact"] and told["replay"]["operations"] > 10000, seed, options, told["replay"])
+            same_counters(told, figures)
 
 
 def test_there_is_no_text_in_it():
