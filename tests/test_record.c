@@ -326,6 +326,24 @@ TEST(what_does_not_fit_is_counted_and_the_record_says_where)
     unlink(path);
 }
 
+TEST(a_recorder_survives_every_allocation_failing)
+{
+    char path[64];
+    recorder *r = NULL;
+    temp_name(path);
+    for (long n = 0; !r; n++) {
+        test_env counted;
+        rad_env env = test_env_failing_at(&counted, n);
+        rad_error err = {0};
+        const recorder_params p = {.path = path};
+        rad_status status = recorder_create(&env, &p, &r, &err);
+        CHECK(status == (r ? RAD_OK : RAD_E_NOMEM) && (r || err.text[0]));
+        recorder_destroy(r);
+        CHECK(counted.bytes == 0);
+        unlink(path);
+    }
+}
+
 TEST(a_record_that_is_there_is_kept)
 {
     char path[64], second[80];

@@ -47,7 +47,7 @@ static void short_count(char *text, size_t size, double n)
 {
     static const char units[] = " kMGT";
     int unit = 0;
-    while (n >= 1000 && units[unit + 1]) {
+    while (n >= 999.5 && units[unit + 1]) { /* where %.3g would write 1e+03 */
         n /= 1000;
         unit++;
     }
@@ -81,9 +81,11 @@ static void name_of(const replay_plan *p, const replay_cell *c, char name[NAME_B
         len += snprintf(name + len, NAME_BYTES - (size_t)len, ", pages of %u", c->page_size);
     short_count(host, sizeof host, (double)(c->host_blocks * replay_block_tokens(p, c)));
     if (p->tiers) len += snprintf(name + len, NAME_BYTES - (size_t)len, ", host %s", host);
-    if (p->fleet)
-        snprintf(name + len, NAME_BYTES - (size_t)len, ", %u %s", c->servers,
-                 c->servers > 1 && !c->optimum ? simulate_router_name(c->router) : "");
+    if (!p->fleet) return;
+    len += snprintf(name + len, NAME_BYTES - (size_t)len, ", %u server%s", c->servers,
+                    c->servers > 1 ? "s" : "");
+    if (c->servers > 1 && !c->optimum)
+        snprintf(name + len, NAME_BYTES - (size_t)len, ", %s", simulate_router_name(c->router));
 }
 
 typedef struct places { /* capacities in tokens, ascending, and their labels */
@@ -189,11 +191,12 @@ static void put_over_time(FILE *out, const replay_plan *p, const replay_cell *fi
         labels[i] = "";
     labels[0] = "begin";
     labels[SIMULATE_SPANS - 1] = "end";
-    char name[NAME_BYTES];
+    char name[NAME_BYTES], curve[NAME_BYTES];
+    name_of(p, first, curve);
     fprintf(out,
             "<h2>Prompt tokens found, over time</h2>\n<p class=\"dim\">%s, by capacity, in %d "
             "equal spans.</p>\n",
-            first->policy, SIMULATE_SPANS);
+            curve, SIMULATE_SPANS);
     for (int pass = 0; pass < 2; pass++) {
         uint32_t k = 0;
         if (pass) svg_begin(out, &c);
@@ -214,6 +217,13 @@ static void put_over_time(FILE *out, const replay_plan *p, const replay_cell *fi
         }
     }
     svg_end(out);
+}
+
+static bool is_any(const double *values, uint32_t count)
+{
+    while (count && !values[count - 1])
+        count--;
+    return count;
 }
 
 static void put_misses(FILE *out, const replay_plan *p, const replay_cell *first)
@@ -245,13 +255,15 @@ static void put_misses(FILE *out, const replay_plan *p, const replay_cell *first
                          .most = 1,
                          .count = x.count,
                          .labels = x.labels};
+    char curve[NAME_BYTES];
+    name_of(p, first, curve);
     fprintf(out,
             "<h2>Where prompt tokens come from</h2>\n<p class=\"dim\">%s, by capacity. First seen: "
             "no cache would "
             "have them.</p>\n",
-            first->policy);
+            curve);
     for (size_t k = 0; k < RAD_COUNT(names); k++)
-        svg_legend(out, colours[k], false, names[k]);
+        if (is_any(parts[k], x.count)) svg_legend(out, colours[k], false, names[k]);
     svg_begin(out, &c);
     for (size_t k = 0; k < RAD_COUNT(names); k++) {
         svg_bars(out, &c, colours[k], names[k], base, parts[k]);
