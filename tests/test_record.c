@@ -11,6 +11,8 @@
 #include "trace/record_write.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* The vector of SipHash's authors: 15 bytes 0, 1, 2 ... under the key 0, 1 ... 15. */
@@ -322,6 +324,49 @@ TEST(what_does_not_fit_is_counted_and_the_record_says_where)
     CHECK(op.field[0] == 2 && op.num_pages == 2 && record_get_lost(reader) == 1);
     CHECK(record_next(reader, &op, &err) == RAD_NONE && record_get_end(reader) == RECORD_STOPPED);
     record_close(reader);
+    free(bytes);
+    unlink(path);
+}
+
+static void ignore_log(void *user, rad_log_level level, const char *message)
+{
+    *(int *)user += level == RAD_LOG_WARN && strstr(message, "cannot be written") != NULL;
+}
+
+/* A file that cannot grow any more, in the middle of a frame: as a full disk leaves it. */
+TEST(a_full_disk_ends_the_record_and_nothing_else)
+{
+    char path[64];
+    int warned = 0;
+    rad_error err = {0};
+    recorder *r;
+    rad_env env = rad_env_or_default(NULL);
+    struct rlimit before, small;
+    env.user = &warned;
+    env.log = ignore_log;
+    temp_name(path);
+    const recorder_params p = {.path = path};
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    signal(SIGXFSZ, SIG_IGN);
+    small = before;
+    small.rlim_cur = 1000;
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    CHECK_OK(recorder_create(&env, &p, &r, &err));
+    CHECK_OK(recorder_start(r, &head, &err));
+    for (int i = 0; i < 1000; i++) {
+        recorder_tap(r, &(cache_tap_op){.kind = TAP_EVICT, .asked = (uint64_t)i});
+        if (i % 100 == 99) recorder_flush(r);
+    }
+    recorder_destroy(r);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    signal(SIGXFSZ, SIG_DFL);
+    CHECK(warned == 1);
+    size_t len;
+    uint8_t *bytes = read_file(path, &len);
+    replay_result result;
+    CHECK(len == 1000);
+    CHECK_OK(replay_record(NULL, bytes, len, &result, &err));
+    CHECK(result.end == RECORD_CUT && result.operations >= 100 && result.operations < 1000);
     free(bytes);
     unlink(path);
 }

@@ -75,17 +75,22 @@ def test_requests_of_all_kinds():
 
 
 def test_a_stop_amid_answers():
-    with Server(TINY, "--max-total-tokens", "2048") as server:
-        connections = []
-        for _ in range(3):
-            connection = server.connect()
-            connection.request("POST", "/generate", json.dumps(
-                {"text": "Once", "stream": True, "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}))
-            connections.append(connection)
-            connection.getresponse().read(20)
-    for connection in connections:
-        connection.close()
-    no_report(server.log)
+    with tempfile.TemporaryDirectory(prefix="radish-sanitized-") as tmp:
+        path = tmp + "/record"
+        with Server(TINY, "--max-total-tokens", "2048", "--record", path) as server:
+            connections = []
+            for _ in range(3):
+                connection = server.connect()
+                connection.request("POST", "/generate", json.dumps(
+                    {"text": "Once", "stream": True, "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}))
+                connections.append(connection)
+                connection.getresponse().read(20)
+        for connection in connections:
+            connection.close()
+        no_report(server.log)
+        told, log = radish("replay", path, "--sweep", "--threads", 4, "--json")
+        check(json.loads(told)["replay"]["exact"], told)
+        no_report(log)
 
 
 def test_commands():
