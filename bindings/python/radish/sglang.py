@@ -24,7 +24,8 @@ from radish import _core
 _allocator, _base, _params = (importlib.import_module("sglang.srt.mem_cache." + name)
                               for name in ("allocator", "base_prefix_cache", "cache_init_params"))
 
-__all__ = ["Node", "RadixCache", "TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator", "install"]
+__all__ = ["ChunkCache", "MambaRadixCache", "Node", "PagedTokenToKVPoolAllocator", "PureSWAChunkCache", "RadixCache",
+           "SWAChunkCache", "SWARadixCache", "TokenToKVPoolAllocator", "UnifiedRadixCache", "install", "make_cache"]
 
 
 def _tensor(array):
@@ -412,6 +413,15 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
             return None
         return _tensor(array) if self.device == "cpu" else _tensor(array).to(self.device)
 
+    @property
+    def free_pages(self):
+        """For looking: asks about every page."""
+        return torch.tensor([p for p in range(1, self.core.num_pages + 1) if not self.core.is_taken(p)])
+
+    @free_pages.setter
+    def free_pages(self, pages):
+        """SGLang's base class makes a list of its own; there is none here."""
+
     def alloc(self, need_size):
         return self._slots(self.core.alloc_slots(need_size, "int64"))
 
@@ -467,11 +477,67 @@ class PagedTokenToKVPoolAllocator(_Allocator):
                                                   last_loc.cpu().to(torch.int64), "int64"))
 
 
+# The other caches have files of their own, over what stands above.
+_ELSEWHERE = {name: "radish." + module for module, names in {
+    "sglang_components": ("MambaRadixCache", "SWARadixCache", "UnifiedRadixCache"),
+    "sglang_chunk": ("ChunkCache", "PureSWAChunkCache", "SWAChunkCache"),
+}.items() for name in names}
+# What a class of ours replaces: modules of SGLang's that have one of that name, by version.
+_REPLACED = {
+    "ChunkCache": ("chunk_cache",),
+    "PureSWAChunkCache": ("chunk_cache",),
+    "SWAChunkCache": ("chunk_cache",),
+    "RadixCache": ("radix_cache",),
+    "MambaRadixCache": ("mamba_radix_cache",),
+    "SWARadixCache": ("swa_radix_cache",),
+    "UnifiedRadixCache": ("unified_radix_cache",),
+}
+_REPLACED_ALLOCATORS = {
+    "TokenToKVPoolAllocator": ("allocator", "allocator.token", "allocator.swa"),
+    "PagedTokenToKVPoolAllocator": ("allocator", "allocator.paged", "allocator.swa"),
+}
+
+
+def __getattr__(name):
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def make_cache(context):
+    """The cache for a server: what SGLang's --radix-cache-backend radish calls, see install."""
+    params = context.params
+    if getattr(context, "enable_hierarchical_cache", False):
+        raise ValueError("radish.sglang: host tiers are not behind SGLang's interface: start without "
+                         "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+    if context.disable_radix_cache and context.effective_chunked_prefill_size is not None:
+        if not context.is_hybrid_swa:
+            return __getattr__("ChunkCache")(params)
+        pure = getattr(context, "full_tokens_per_layer", None) == 0
+        return __getattr__("PureSWAChunkCache" if pure else "SWAChunkCache")(params)
+    if not context.is_hybrid_swa and not context.is_hybrid_ssm:
+        return RadixCache(params)
+    kinds = importlib.import_module("sglang.srt.mem_cache.unified_cache.components").ComponentType
+    params.tree_components = (kinds.FULL,) + context.is_hybrid_swa * (kinds.SWA,) + context.is_hybrid_ssm * (kinds.MAMBA,)
+    return __getattr__("UnifiedRadixCache")(params)
+
+
 def install(allocators=False):
-    """SGLang's radix_cache module has this RadixCache instead of its own, for all that import it from
-    there afterwards. allocators: these allocators, too. They keep their free pages on the CPU, so each
-    alloc and free of a GPU's slots copies; they refuse to free what they did not give."""
-    importlib.import_module("sglang.srt.mem_cache.radix_cache").RadixCache = RadixCache
-    if allocators:
-        _allocator.TokenToKVPoolAllocator = TokenToKVPoolAllocator
-        _allocator.PagedTokenToKVPoolAllocator = PagedTokenToKVPoolAllocator
+    """SGLang's modules have these caches instead of their own, for all that import them from there
+    afterwards; where it has a table of caches (summer of 2026), "radish" is one of them, for its
+    --radix-cache-backend. allocators: these allocators, too. They keep their free pages on the CPU, so
+    each alloc and free of a GPU's slots copies; they refuse to free what they did not give."""
+    for name, modules in (_REPLACED | (_REPLACED_ALLOCATORS if allocators else {})).items():
+        for module in modules:
+            try:
+                theirs = importlib.import_module("sglang.srt.mem_cache." + module)
+            except ImportError:  # of another version
+                continue
+            if hasattr(theirs, name):
+                setattr(theirs, name, globals().get(name) or __getattr__(name))
+    try:
+        registry = importlib.import_module("sglang.srt.mem_cache.registry")
+    except ImportError:
+        return
+    if "radish" not in registry.registered_radix_cache_backends():
+        registry.register_radix_cache_backend("radish", make_cache)

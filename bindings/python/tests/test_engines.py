@@ -1,101 +1,13 @@
 """radish.sglang and radish.minisgl over the least that those engines are: their parameters and results.
 tools/test-peers.py runs the engines' own tests, given a checkout."""
 import array
-import dataclasses
-import importlib
 import random
 import sys
 import types
 import unittest
-from typing import Any, NamedTuple
 
 import radish
-
-try:
-    import torch
-except ImportError:
-    torch = None
-
-
-def module(name, **has):
-    m = sys.modules[name] = types.ModuleType(name)
-    m.__dict__.update(has)
-    m.__path__ = []
-    if "." in name:
-        setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], m)
-    return m
-
-
-def record(name, *fields):
-    return dataclasses.make_dataclass(name, [(f, Any, dataclasses.field(default=d)) for f, d in fields])
-
-
-def stand_ins():
-    for name in ("sglang", "sglang.srt", "sglang.srt.disaggregation", "sglang.srt.mem_cache", "minisgl"):
-        module(name)
-
-    class Result(NamedTuple):
-        device_indices: Any
-        last_device_node: Any
-        last_host_node: Any
-
-    class BaseCache:
-        def update_eviction_metrics(self, count, start):
-            pass
-
-    class BaseAllocator:
-        def __init__(self, size, page_size, dtype, device, kvcache, need_sort):
-            self.size, self.page_size, self.device, self._kvcache = size, page_size, device, kvcache
-
-        def free_group_begin(self):
-            self.is_not_in_free_group, self.free_group = False, []
-
-        def free_group_end(self):
-            self.is_not_in_free_group = True
-            if self.free_group:
-                self.free(torch.cat(self.free_group))
-
-    module("sglang.srt.mem_cache.allocator", BaseTokenToKVPoolAllocator=BaseAllocator)
-    module("sglang.srt.mem_cache.base_prefix_cache", BasePrefixCache=BaseCache, MatchResult=Result,
-           InsertResult=record("InsertResult", ("prefix_len", 0)),
-           EvictResult=record("EvictResult", ("num_tokens_evicted", 0)),
-           IncLockRefResult=record("IncLockRefResult", ("delta", None)),
-           DecLockRefResult=record("DecLockRefResult", ("delta", None)))
-    module("sglang.srt.mem_cache.cache_init_params", CacheInitParams=record(
-        "CacheInitParams", ("disable", False), ("req_to_token_pool", None), ("token_to_kv_pool_allocator", None),
-        ("page_size", 1), ("is_eagle", False), ("eviction_policy", "lru"), ("disable_finished_insert", False),
-        ("enable_metrics", False), ("enable_kv_cache_events", False)))
-    module("sglang.srt.mem_cache.radix_cache")
-    module("sglang.srt.disaggregation.kv_events",
-           BlockStored=record("BlockStored", ("block_hashes", 0), ("parent_block_hash", 0), ("token_ids", 0),
-                              ("block_size", 0), ("lora_id", 0), ("medium", 0)),
-           BlockRemoved=record("BlockRemoved", ("block_hashes", 0), ("medium", 0)),
-           AllBlocksCleared=record("AllBlocksCleared"))
-
-    class Registry:
-        def __init__(self):
-            self._registry = {}
-
-        def register(self, name):
-            return lambda make: self._registry.__setitem__(name, make)
-
-    class Handle:
-        cached_len: int
-
-    module("minisgl.core", get_global_ctx=lambda: types.SimpleNamespace(page_size=4))
-    module("minisgl.kvcache", SUPPORTED_CACHE_MANAGER=Registry())
-    module("minisgl.kvcache.base", BaseCacheHandle=dataclasses.dataclass(frozen=True)(Handle), BasePrefixCache=object,
-           InsertResult=NamedTuple("InsertResult", [("cached_len", int), ("handle", Any)]),
-           MatchResult=NamedTuple("MatchResult", [("cuda_handle", Any)]),
-           SizeInfo=NamedTuple("SizeInfo", [("evictable_size", int), ("protected_size", int)]))
-
-
-class Rows:
-    def __init__(self):
-        self.req_to_token = torch.zeros((8, 256), dtype=torch.int32)
-
-    def write(self, indices, values):
-        self.req_to_token[indices] = values.to(torch.int32)
+from stand_ins import Key, Rows, imported, torch
 
 
 class TheirAllocator:
@@ -118,25 +30,15 @@ class TheirAllocator:
         self.pages += pages
 
 
-class Key(NamedTuple):
-    token_ids: list
-    extra_key: Any = None
-
-
 @unittest.skipUnless(torch, "no torch: python3-torch")
 class Engines(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.before = set(sys.modules)
-        stand_ins()
-        cls.sglang = importlib.import_module("radish.sglang")
-        cls.minisgl = importlib.import_module("radish.minisgl")
+        (cls.sglang, cls.minisgl), cls.forget = imported("radish.sglang", "radish.minisgl")
 
     @classmethod
     def tearDownClass(cls):
-        for name in set(sys.modules) - cls.before:
-            if name.split(".")[0] in ("sglang", "minisgl") or name in ("radish.sglang", "radish.minisgl"):
-                del sys.modules[name]
+        cls.forget()
 
     def serve(self, cache, pool, rows, tokens, answer, row, before_finish=lambda: None, august=False):
         """One request as SGLang's scheduler takes it through, of February or of August 2026; tokens found in

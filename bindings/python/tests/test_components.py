@@ -1,0 +1,238 @@
+"""radish.sglang's caches with windows and states under random requests: nobody's slot is lost, and what a match
+gives has the K/V and the state of its tokens."""
+import random
+import types
+import unittest
+
+from stand_ins import Key, Rows, imported, torch
+
+WINDOW = 6
+
+
+class Pages:
+    """SGLang's allocators with a full and a window side, as far as a cache uses them."""
+
+    def __init__(self, size, size_swa, page_size):
+        self.page_size, self.size_full, self.size_swa, self.device = page_size, size, size_swa, "cpu"
+        self.full = list(range(1, size // page_size + 1))
+        self.swa = list(range(1, size_swa // page_size + 1))
+        self.full_to_swa_index_mapping = torch.zeros(size + page_size, dtype=torch.int64)
+        self.taken = set()
+
+    def full_available_size(self):
+        return len(self.full) * self.page_size
+
+    def swa_available_size(self):
+        return len(self.swa) * self.page_size
+
+    def slots(self, pages):
+        pages = torch.tensor(pages, dtype=torch.int64)
+        return (pages[:, None] * self.page_size + torch.arange(self.page_size)).reshape(-1)
+
+    def alloc(self, count):
+        count //= self.page_size
+        pages, self.full = self.full[:count], self.full[count:]
+        windows, self.swa = self.swa[:count], self.swa[count:]
+        assert len(pages) == len(windows) == count, "no room"
+        self.taken |= set(pages)
+        slots = self.slots(pages)
+        self.full_to_swa_index_mapping[slots] = self.slots(windows)
+        return slots
+
+    def pages(self, slots):
+        return torch.unique(slots.long() // self.page_size).tolist()
+
+    def free(self, slots):
+        self.free_swa(slots)
+        for page in self.pages(slots):
+            self.taken.remove(page)  # KeyError: freed twice
+            self.full.append(page)
+
+    def free_swa(self, slots):
+        for page in self.pages(slots):
+            first = page * self.page_size
+            window = int(self.full_to_swa_index_mapping[first])
+            if window:
+                self.swa.append(window // self.page_size)
+                self.full_to_swa_index_mapping[first:first + self.page_size] = 0
+
+
+class States:
+    """SGLang's rows with a slot for a state in each."""
+
+    def __init__(self, size):
+        self.size, self.free_slots, self.content = size, list(range(1, size + 1)), {}
+        self.mamba_allocator = self.mamba_pool = self
+        self.rows = Rows()
+        self.req_to_token, self.write = self.rows.req_to_token, self.rows.write
+
+    def available_size(self):
+        return len(self.free_slots)
+
+    def alloc(self, count):
+        if not self.free_slots:
+            return None
+        return torch.tensor([self.free_slots.pop(0)])
+
+    def free(self, slots):
+        assert not set(slots.tolist()) & set(self.free_slots), "freed twice"
+        self.free_slots += slots.tolist()
+
+    def copy_from(self, source, target):
+        self.content[int(target)] = self.content[int(source)]
+
+    def free_mamba_cache(self, req):
+        self.free(req.mamba_pool_idx.unsqueeze(0))
+        req.mamba_pool_idx = None
+
+
+def request(row, tokens, answer):
+    return types.SimpleNamespace(
+        req_pool_idx=row, origin_input_ids=tokens, output_ids=answer, fill_ids=tokens, extra_key=None, priority=0,
+        swa_uuid_for_lock=None, swa_evicted_seqlen=0, mamba_pool_idx=None, mamba_last_track_seqlen=None,
+        pop_committed_kv_cache=lambda: len(tokens) + len(answer))
+
+
+@unittest.skipUnless(torch, "no torch: python3-torch")
+class Components(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        (cls.sglang, params, cls.base), cls.forget = imported(
+            "radish.sglang", "sglang.srt.mem_cache.cache_init_params", "sglang.srt.mem_cache.base_prefix_cache")
+        cls.Params = params.CacheInitParams
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.forget()
+
+    def start(self, cache, pool, req, written, windows):
+        """Match, lock, slots, K/V; the tokens that were found."""
+        tokens, total, page = req.origin_input_ids, len(req.origin_input_ids) + len(req.output_ids), pool.page_size
+        params = self.base.MatchPrefixParams(key=Key(tokens[:-1]), cow_mamba=True, req=req)
+        found = cache.match_prefix(params)
+        lock = cache.inc_lock_ref(found.last_device_node)
+        have = len(found.device_indices)
+        req.swa_uuid_for_lock, req.last_node, req.cache_protected_len = (
+            lock.swa_uuid_for_lock, found.last_device_node, have)
+        history = [hash(tuple((tokens + req.output_ids)[:i + 1])) for i in range(total)]
+        for i, slot in enumerate(found.device_indices.tolist()):
+            self.assertEqual(written["full", slot], history[i])
+            if windows and i >= have - WINDOW:
+                window = int(pool.full_to_swa_index_mapping[slot])
+                self.assertTrue(window, "a match without its window")
+                self.assertEqual(written["swa", window], history[i])
+        need = -(-total // page) * page - have
+        cache.evict(self.base.EvictParams(num_tokens=max(need - pool.full_available_size(), 0),
+                                          swa_num_tokens=max(need - pool.swa_available_size(), 0)))
+        slots = pool.alloc(need)
+        rows = cache.req_to_token_pool
+        rows.write((req.req_pool_idx, slice(0, have)), found.device_indices)
+        rows.write((req.req_pool_idx, slice(have, have + need)), slots)
+        for i, slot in enumerate(slots[:total - have].tolist()):
+            written["full", slot] = history[have + i]
+            written["swa", int(pool.full_to_swa_index_mapping[slot])] = history[have + i]
+        return have, history
+
+    def release_window(self, cache, pool, req, done):
+        """As SGLang does once a request has gone on: nothing looks before these any more."""
+        upto = max(done - WINDOW - pool.page_size, 0) // pool.page_size * pool.page_size
+        upto = max(upto, req.swa_evicted_seqlen)
+        first = max(req.cache_protected_len, req.swa_evicted_seqlen)
+        if upto > first:
+            pool.free_swa(cache.req_to_token_pool.req_to_token[req.req_pool_idx, first:upto])
+        req.swa_evicted_seqlen = upto
+        cache.dec_swa_lock_only(req.last_node, req.swa_uuid_for_lock)
+
+    def test_windows(self):
+        for page in (1, 4):
+            rng, written = random.Random(page), {}
+            pool, rows = Pages(192, 96, page), Rows()
+            cache = self.sglang.SWARadixCache(self.Params(
+                req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=page, sliding_window_size=WINDOW))
+            found = 0
+            for _ in range(80):
+                reqs = []
+                for row in range(rng.randrange(1, 3)):
+                    tokens = [rng.randrange(2) for _ in range(rng.randrange(2, 30))]
+                    reqs.append(request(row + 1, tokens, [7, 8, 9]))
+                    found += self.start(cache, pool, reqs[-1], written, True)[0]
+                for req in reqs:
+                    cache.cache_unfinished_req(req)
+                    if rng.randrange(2) and req.cache_protected_len:
+                        self.release_window(cache, pool, req, len(req.fill_ids))
+                for req in reqs:
+                    cache.cache_finished_req(req, is_insert=rng.randrange(8) > 0)
+                cache.sanity_check()
+                total, windows = cache.total_size()
+                self.assertEqual(pool.full_available_size() + total, 192)
+                self.assertEqual(pool.swa_available_size() + windows, 96)
+                self.assertEqual((cache.full_protected_size(), cache.swa_protected_size()), (0, 0))
+            self.assertGreater(found, 60)
+            cache.evict(self.base.EvictParams(num_tokens=0, swa_num_tokens=1000))
+            self.assertEqual((pool.swa_available_size(), cache.swa_evictable_size()), (96, 0))
+            cache.evict(self.base.EvictParams(num_tokens=1000))
+            self.assertEqual(pool.full_available_size(), 192)
+
+    def test_a_duplicate_brings_a_window_back(self):
+        pool, rows = Pages(64, 64, 1), Rows()
+        cache = self.sglang.SWARadixCache(self.Params(
+            req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=1, sliding_window_size=WINDOW))
+        tokens = list(range(10))
+        cache.insert(self.base.InsertParams(key=Key(tokens), value=pool.alloc(10)))
+        self.assertEqual(cache.evict(self.base.EvictParams(swa_num_tokens=10)).swa_num_tokens_evicted, 10)
+        match = lambda: cache.match_prefix(self.base.MatchPrefixParams(key=Key(tokens))).device_indices.tolist()
+        self.assertEqual(match(), [])
+        again = pool.alloc(10)
+        windows = pool.full_to_swa_index_mapping[again].tolist()
+        self.assertEqual(cache.insert(self.base.InsertParams(key=Key(tokens), value=again)).prefix_len, 10)
+        self.assertEqual(match(), list(range(1, 11)))  # the tree's own slots, with the windows of the others
+        self.assertEqual(pool.full_to_swa_index_mapping[match()].tolist(), windows)
+        self.assertEqual((pool.full_available_size(), pool.swa_available_size()), (54, 54))
+
+    def test_locks_go_by_number(self):
+        pool = Pages(64, 64, 1)
+        cache = self.sglang.SWARadixCache(self.Params(
+            req_to_token_pool=Rows(), token_to_kv_pool_allocator=pool, page_size=1, sliding_window_size=WINDOW))
+        cache.insert(self.base.InsertParams(key=Key(list(range(10))), value=pool.alloc(10)))
+        node = cache.match_prefix(self.base.MatchPrefixParams(key=Key(list(range(10))))).last_device_node
+        one, two = cache.inc_lock_ref(node), cache.inc_lock_ref(node)
+        cache.dec_swa_lock_only(node, one.swa_uuid_for_lock)
+        self.assertEqual((cache.swa_protected_size(), cache.full_protected_size()), (WINDOW, 10))
+        cache.dec_lock_ref(node, self.base.DecLockRefParams(swa_uuid_for_lock=two.swa_uuid_for_lock))
+        self.assertEqual((cache.swa_protected_size(), cache.full_protected_size()), (0, 10))
+        cache.dec_lock_ref(node, self.base.DecLockRefParams(swa_uuid_for_lock=one.swa_uuid_for_lock))
+        self.assertEqual(cache.full_protected_size(), 0)
+        with self.assertRaisesRegex(RuntimeError, "is not locked"):
+            cache.dec_lock_ref(node)
+        with self.assertRaisesRegex(ValueError, "pages of 4"):
+            self.sglang.SWARadixCache(self.Params(token_to_kv_pool_allocator=pool, page_size=4, sliding_window_size=8))
+
+    def test_states(self):
+        rng, written = random.Random(3), {}
+        pool, rows = Pages(512, 512, 1), States(12)
+        cache = self.sglang.MambaRadixCache(self.Params(
+            req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=1))
+        found = 0
+        for _ in range(100):
+            tokens = [rng.randrange(2) for _ in range(rng.randrange(2, 14))]
+            req = request(1, tokens, [7, 8])
+            have, history = self.start(cache, pool, req, written, False)
+            if have:  # the request goes on with a copy of what was kept behind them
+                self.assertEqual(rows.content[int(req.mamba_pool_idx)], history[have - 1])
+            else:
+                req.mamba_pool_idx = cache.states.alloc(cache)[0]
+            found += have
+            rows.content[int(req.mamba_pool_idx)] = history[len(tokens) - 1]
+            cache.cache_unfinished_req(req)
+            rows.content[int(req.mamba_pool_idx)] = history[-1]
+            cache.cache_finished_req(req, is_insert=rng.randrange(8) > 0)
+            cache.sanity_check()
+            self.assertEqual(pool.full_available_size() + cache.total_size()[0], 512)
+            self.assertEqual(rows.available_size() + cache.mamba_evictable_size(), 12)
+        self.assertGreater(found, 30)
+        self.assertEqual(cache.evict(self.base.EvictParams(mamba_num=100)).mamba_num_evicted, 12)
+        self.assertEqual(rows.available_size(), 12)
+
+
+if __name__ == "__main__":
+    unittest.main()
