@@ -280,11 +280,11 @@ class RadixCache(_base.BasePrefixCache):
         return node, kept, slots
 
     def _row(self, req, count):
-        """Where the row is: a table and its number there, on the CPU."""
+        """Where the row is, of int32 on the CPU: a table and its number there, and whether that is a copy."""
         table = self.req_to_token_pool.req_to_token
-        if not self._elsewhere:
-            return table, req.req_pool_idx
-        return table[req.req_pool_idx:req.req_pool_idx + 1, :count].cpu(), 0
+        if not self._elsewhere and table.dtype == torch.int32:
+            return table, req.req_pool_idx, False
+        return table[req.req_pool_idx:req.req_pool_idx + 1, :count].to("cpu", torch.int32), 0, True
 
     def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
         count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
@@ -296,7 +296,7 @@ class RadixCache(_base.BasePrefixCache):
         if self._own:
             self._finish_apart(req, (req.origin_input_ids + req.output_ids)[:count], is_insert)
         else:
-            self._publish(req, req.origin_input_ids, *self._row(req, count), more_tokens=req.output_ids,
+            self._publish(req, req.origin_input_ids, *self._row(req, count)[:2], more_tokens=req.output_ids,
                           num_tokens=count, finished=True, is_insert=is_insert)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
@@ -306,10 +306,10 @@ class RadixCache(_base.BasePrefixCache):
         if self._own:
             self._publish_apart(req, tokens, chunked)
             return
-        table, row = self._row(req, len(tokens))
-        before = table.clone() if self._elsewhere else None
+        table, row, is_copy = self._row(req, len(tokens))
+        before = table.clone() if is_copy else None
         node, kept, slots = self._publish(req, tokens, table, row, chunked=chunked)
-        if self._elsewhere and not torch.equal(before, table):  # others were faster: theirs are in the tree
+        if is_copy and not torch.equal(before, table):  # others were faster: theirs are in the tree
             self.req_to_token_pool.write((req.req_pool_idx, slice(0, len(tokens))), table[0].to(self.device))
         req.last_node, req.cache_protected_len = Node(self, node) if node else self.root_node, kept
         slots = _tensor(slots)  # also what is not a whole page yet, which stays the request's own
