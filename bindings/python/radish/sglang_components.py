@@ -22,8 +22,8 @@ import weakref
 import torch
 
 from radish import _core
-from radish.sglang_states import Snapshots, WithStates
 from radish.sglang import RadixCache, _base, _OwnSlots, _tensor, _tokens
+from radish.sglang_states import Snapshots, WithStates
 
 _radix = importlib.import_module("sglang.srt.mem_cache.radix_cache")
 
@@ -65,14 +65,15 @@ class _LeftWithWindows(_Left):
         self.log.append(("move", (source, target)))
 
 
-class Node:
-    """A place in the tree. `id` is what it is worth; the rest is for looking, and walks the tree."""
+class TreeNode:
+    """A place in the tree. SGLang's schedulers need its id only; the rest is for looking, and key, value and
+    children walk the whole tree."""
 
     def __init__(self, cache, ref):
         self.cache, self.id = cache, ref
 
     def __repr__(self):
-        return f"Node({self.id})"
+        return f"TreeNode({self.id})"
 
     @property
     def info(self):
@@ -200,7 +201,7 @@ class _Components(WithStates, _base.BasePrefixCache):
     def _node(self, ref):
         node = self._nodes.get(ref)
         if node is None:
-            node = self._nodes[ref] = Node(self, ref)
+            node = self._nodes[ref] = TreeNode(self, ref)
         return node
 
     def _handle(self, ref):
@@ -294,10 +295,14 @@ class _Components(WithStates, _base.BasePrefixCache):
         done = self.core.insert(tokens[:count + self.is_eagle], slots, extra_key=params.key.extra_key,
                                 priority=getattr(params, "priority", 0) or 0, chunked=getattr(params, "chunked", False),
                                 window_from=params.swa_evicted_seqlen if self._windows else 0)
+        self._tell_allocator()
+        if done is None:
+            if self._own:
+                self._own.give_back(slots)
+            raise RuntimeError(f"radish.sglang: no node of {self.core.stats().num_nodes} is free for an insert")
         known = done.prefix_tokens
         if self._own:
             self._own.give_back(slots[:known])
-        self._tell_allocator()
         exists = self._states and not self.states.hang_in(self.core, done.node, count, params.mamba_value)
         if known > params.prev_prefix_len:
             self.token_to_kv_pool_allocator.free(given[params.prev_prefix_len:known].to(self.device))
@@ -391,6 +396,8 @@ class _Components(WithStates, _base.BasePrefixCache):
         slots, protected = self._row(req, count), req.cache_protected_len
         if self.disable:
             self._free(slots[protected:])
+            if self._states:
+                self._cached_state(req, {}, None, True)
             return
         is_insert = is_insert and not self.disable_finished_insert
         kept, result, state = self._cacheable(count), None, {}
