@@ -96,11 +96,11 @@ def stand_ins():
 
 
 class Rows:
-    def __init__(self):
-        self.req_to_token = torch.zeros((8, 256), dtype=torch.int32)
+    def __init__(self, dtype=None):
+        self.req_to_token = torch.zeros((8, 256), dtype=dtype or torch.int32)
 
     def write(self, indices, values):
-        self.req_to_token[indices] = values.to(torch.int32)
+        self.req_to_token[indices] = values.to(self.req_to_token.dtype)
 
 
 class Key:

@@ -76,7 +76,7 @@ class Engines(unittest.TestCase):
             kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
             pool = TheirAllocator(64, page) if theirs else kind(
                 *((64,) if page == 1 else (64, page)), torch.float16, "cpu", None, False)
-            rows = Rows()
+            rows = Rows(torch.int64 if theirs and august else torch.int32)
             params = sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
                 req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=page)
             cache = self.sglang.RadixCache(params)
