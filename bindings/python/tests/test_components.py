@@ -1,10 +1,11 @@
 """radish.sglang's caches with windows and states under random requests: nobody's slot is lost, and what a match
 gives has the K/V and the state of its tokens."""
 import random
+import sys
 import types
 import unittest
 
-from stand_ins import Key, Rows, imported, torch
+from stand_ins import Key, Rows, imported, module, torch
 
 WINDOW = 6
 
@@ -206,6 +207,51 @@ class Components(unittest.TestCase):
             cache.dec_lock_ref(node)
         with self.assertRaisesRegex(ValueError, "pages of 4"):
             self.sglang.SWARadixCache(self.Params(token_to_kv_pool_allocator=pool, page_size=4, sliding_window_size=8))
+
+    def test_a_server_gets_the_cache_of_its_layers(self):
+        kinds = types.SimpleNamespace(FULL=0, SWA=1, MAMBA=2)
+        module("sglang.srt.mem_cache.unified_cache")
+        module("sglang.srt.mem_cache.unified_cache.components", ComponentType=kinds)
+        module("sglang.srt.mem_cache.swa_radix_cache", SWARadixCache=None)
+        registered = {}
+        module("sglang.srt.mem_cache.registry", registered_radix_cache_backends=lambda: list(registered),
+               register_radix_cache_backend=registered.__setitem__)
+        self.sglang.install()
+        self.sglang.install()
+        self.assertIs(sys.modules["sglang.srt.mem_cache.swa_radix_cache"].SWARadixCache, self.sglang.SWARadixCache)
+
+        def made(windows=False, states=False, disabled=False, tiers=False, full_tokens=None):
+            params = self.Params(req_to_token_pool=States(4), token_to_kv_pool_allocator=Pages(16, 16, 1),
+                                 sliding_window_size=4)
+            return registered["radish"](types.SimpleNamespace(
+                params=params, is_hybrid_swa=windows, is_hybrid_ssm=states, disable_radix_cache=disabled,
+                effective_chunked_prefill_size=8, enable_hierarchical_cache=tiers, full_tokens_per_layer=full_tokens))
+
+        self.assertIs(type(made()), self.sglang.RadixCache)
+        for windows, states in ((True, False), (False, True), (True, True)):
+            cache = made(windows, states)
+            self.assertIs(type(cache), self.sglang.UnifiedRadixCache)
+            self.assertEqual((cache.supports_swa(), cache.supports_mamba()), (windows, states))
+            self.assertEqual(cache.root_node.id, cache.root_node_handle())
+        self.assertIs(type(made(disabled=True)), self.sglang.ChunkCache)
+        self.assertIs(type(made(True, disabled=True)), self.sglang.SWAChunkCache)
+        self.assertIs(type(made(True, disabled=True, full_tokens=0)), self.sglang.PureSWAChunkCache)
+        with self.assertRaisesRegex(ValueError, "enable-hierarchical-cache"):
+            made(tiers=True)
+
+    def test_without_reuse_all_of_a_request_goes_back(self):
+        pool, rows = Pages(16, 16, 1), Rows()
+        cache = self.sglang.ChunkCache(self.Params(req_to_token_pool=rows, token_to_kv_pool_allocator=pool))
+        req = request(1, [1, 2, 3], [4])
+        req.cache_protected_len = 0
+        rows.write((1, slice(0, 4)), pool.alloc(4))
+        found = cache.match_prefix(self.base.MatchPrefixParams(key=Key([1, 2, 3])))
+        self.assertEqual((len(found.device_indices), found.last_device_node), (0, None))
+        cache.cache_unfinished_req(req)
+        self.assertEqual(req.prefix_indices.tolist(), [1, 2, 3])
+        cache.cache_finished_req(req)
+        self.assertEqual(pool.full_available_size(), 16)
+        self.assertTrue(cache.is_chunk_cache())
 
     def test_states(self):
         rng, written = random.Random(3), {}
