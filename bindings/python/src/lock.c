@@ -58,10 +58,11 @@ static PyObject *lock_release(PyObject *self, PyObject *none)
 static PyObject *lock_release_window(PyObject *self, PyObject *args)
 {
     lock_object *l = (lock_object *)self;
-    unsigned int upto = UINT32_MAX;
-    if (!PyArg_ParseTuple(args, "|I:release_window", &upto) ||
-        !cache_enter(l->cache, "release_window"))
-        return NULL;
+    PyObject *given = NULL;
+    uint32_t upto = UINT32_MAX;
+    if (!PyArg_ParseTuple(args, "|O:release_window", &given)) return NULL;
+    if (given && !arg_u32(given, "upto", &upto)) return NULL;
+    if (!cache_enter(l->cache, "release_window")) return NULL;
     rad_error err;
     rad_status status = rad_cache_release_lock_window(l->cache->cache, &l->receipt, upto, &err);
     if (!cache_leave(l->cache)) return NULL;

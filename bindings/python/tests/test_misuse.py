@@ -156,6 +156,30 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(IndexError):
             handle.slots(0, 5)
 
+    def test_windows_of_locks(self):
+        kv = radish.KVAllocator(16, 2, swa_num_pages=16)
+        cache = radish.RadixCache(page_size=2, kv_allocator=kv, window_tokens=4)
+        cache.insert(range(8), kv.alloc_extend([0], [8], [-1]))
+        lock = cache.inc_lock_ref(cache.match_prefix(range(8)).last_node)
+        self.assertEqual((lock.window_from, cache.window_protected_size), (4, 4))
+        for wrong in (-1, 2**32, "3", None):
+            with self.assertRaises((TypeError, OverflowError)):
+                lock.release_window(wrong)
+        lock.release_window(7)
+        self.assertEqual((lock.window_from, cache.window_protected_size), (6, 2))
+        lock.release_window()
+        self.assertEqual((cache.window_protected_size, cache.protected_size), (0, 8))
+        lock.release()
+        with self.assertRaisesRegex(radish.StateError, "holds nothing"):
+            lock.release_window()
+        cache.close()
+        with self.assertRaisesRegex(radish.StateError, "closed"):
+            lock.release_window()
+        plain = radish.RadixCache(max_tokens=100)
+        plain.insert([1, 2], [1, 2])
+        with self.assertRaises(radish.UnsupportedError):
+            plain.inc_lock_ref(plain.match_prefix([1, 2]).last_node).release_window()
+
     def test_requests_of_other_caches_and_wrong_records(self):
         kv, rows, cache = parts()
         other = parts()[2]
