@@ -380,8 +380,9 @@ TEST(a_session_that_cannot_get_on_is_not_tried_for_ever)
     stop(&g);
 }
 
-/* A later turn leaves nothing in the tree. One that is sent otherwise goes on where it began all the
- * same, with pages of one token; with larger ones from what the tree has of the first prompt. */
+/* A later turn leaves nothing in the tree. One that is sent otherwise goes on where it began all
+ * the same, with pages of one token; with larger ones from what the tree has of the first prompt.
+ */
 TEST(a_streaming_turn_that_is_taken_back_goes_on_where_it_began)
 {
     FOR_EACH_FORM(page, chunk)
@@ -559,6 +560,46 @@ TEST(guesses_hold_nobody_up)
         rig_expect(first, LONG);
         rig_expect(second, ANSWER);
         stop(&g);
+    }
+}
+
+/* A pool full of snapshots loses few of them to guesses, which are made all the same. */
+TEST(guesses_push_out_few_snapshots)
+{
+    enum { STATES = 32, TEXTS = 24, LONG = 300 };
+    FOR_EACH_FORM(page, chunk)
+    {
+        uint64_t evicted[2];
+        for (int drafts = 0; drafts < 2; drafts++) {
+            static text texts[TEXTS + 1];
+            rig g;
+            scheduler_params p = state_params(page, chunk);
+            p.max_total_tokens = 16384;
+            p.max_states = STATES;
+            p.max_draft_tokens = 16;
+            p.draft_given.propose = foretell;
+            start(&g, p);
+            g.s->drafts.at_any_price = true;
+            scheduler_set_drafts(g.s, false);
+            for (uint32_t i = 0; i < TEXTS; i++) {
+                texts[i] = (text){.seed = 100 + i};
+                say(&texts[i], 60);
+                ask(&g, &texts[i], ANSWER);
+            }
+            const scheduler_stats before = rig_stats(&g);
+            CHECK(before.states_available <= STATE_LEAST &&
+                  before.states_evictable >= STATES - STATE_LEAST);
+            scheduler_set_drafts(g.s, drafts);
+            texts[TEXTS] = (text){.seed = 99};
+            say(&texts[TEXTS], 60);
+            ask(&g, &texts[TEXTS], LONG);
+            const scheduler_stats after = rig_stats(&g);
+            evicted[drafts] = after.states_evicted - before.states_evicted;
+            CHECK(!drafts || after.drafts.accepted[DRAFT_GIVEN] > LONG / 2);
+            stop(&g);
+        }
+        CHECKF(evicted[1] <= evicted[0] + STATES / 8, "page %u, chunk %u: %llu, not %llu\n", page,
+               chunk, (unsigned long long)evicted[1], (unsigned long long)evicted[0]);
     }
 }
 

@@ -20,6 +20,7 @@ enum {
     FIRST_ROWS = 2, /* that the first step with drafts has */
     PLAIN_EVERY = 64,
     ASK_EVERY = 8, /* steps, where rows would be too dear even for what is certain */
+    STATES_SHARE = 8, /* of all states; so many of them may be drafts' though none is free */
     TRY_AGAIN = 32,
     TRY_AGAIN_MOST = 1 << 14
 };
@@ -204,14 +205,25 @@ static uint64_t states_for_others(const scheduler *s)
     return states;
 }
 
+/* Free ones; or so few that snapshots make room for them once, and what drafts give back stays
+ * free until somebody leaves one: a pool that is full of snapshots keeps nearly all of them. */
+static uint64_t states_for_drafts(const scheduler *s, uint64_t room)
+{
+    const rad_state_pool *pool = s->pools.states.pool;
+    if (!pool) return room;
+    const uint64_t others = states_for_others(s), available = rad_state_available(pool),
+                   unused = available - RAD_MIN(available, others);
+    return RAD_MIN(room - RAD_MIN(room, others),
+                   RAD_MAX(unused, rad_state_pool_num_states(pool) / STATES_SHARE));
+}
+
 static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
 {
     const drafter *d = &s->drafts;
     const kv_pages room = kv_room(&s->pools);
-    const uint64_t states = states_for_others(s);
     draft_room left = {.full_pages = room.full - RAD_MIN(room.full, decode_pages),
                        .window_pages = room.window - RAD_MIN(room.window, decode_pages),
-                       .states = room.states - RAD_MIN(room.states, states),
+                       .states = states_for_drafts(s, room.states),
                        .rows = FIRST_ROWS,
                        .ns = d->price.step,
                        .tokens = num_decodes};
