@@ -5,8 +5,12 @@
  *      another arrives. Per policy: a step, and what taking one request in costs.
  *   2. 32 requests decode over a shared prefix: the groups of a step.
  *   3. The same of a model in which a layer sees 4,096 tokens and has window memory.
+ *   4. What guessing takes where nothing is ever guessed right: two schedulers, one that drafts and
+ *      one that does not, answer the same in turn. The forward pass reads 64 MB, as a model reads
+ *      its weights, so that each step finds cold caches. CPU time of this thread without that: what
+ *      others do on the machine meanwhile hardly counts.
  *
- * usage: bench_sched [waiting, default 10000] */
+ * usage: bench_sched [waiting, default 10000; 0: 4. alone] */
 #include "bench.h"
 
 #include "sched/scheduler_impl.h"
@@ -210,14 +214,134 @@ static void bench_groups(runner *run, uint32_t running)
     printf("%-10s %6u decoding over %u tokens: a step p50 %.1f us (choosing tokens %.1f), "
            "without groups %.1f; all made "
            "anew p50 %.1f, p99 %.1f; %u groups, %llu of %llu tokens to read\n",
-           run->info.window_layers ? "windows" : "groups", running, CONTEXT + PAIR, us[0][ROUNDS / 2], draw[ROUNDS / 2], us[1][ROUNDS / 2],
-           us[2][ROUNDS / 2], us[2][ROUNDS * 99 / 100], groups, (unsigned long long)distinct,
+           run->info.window_layers ? "windows" : "groups", running, CONTEXT + PAIR,
+           us[0][ROUNDS / 2], draw[ROUNDS / 2], us[1][ROUNDS / 2], us[2][ROUNDS / 2],
+           us[2][ROUNDS * 99 / 100], groups, (unsigned long long)distinct,
            (unsigned long long)tokens);
+}
+
+/* ---- guesses that nobody needs ---- */
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t *weights;
+static double forward_seconds; /* that reading them has taken */
+
+static rad_status reading_forward(runner *self, const forward_batch *batch, const float **logits,
+                                  rad_error *err)
+{
+    enum { BYTES = 64 << 20 };
+    const double start = thread_seconds();
+    if (!weights) weights = malloc(BYTES);
+    if (!weights) return rad_fail(err, RAD_E_NOMEM, "no memory");
+    if (!forward_seconds) memset(weights, 1, BYTES);
+    volatile uint64_t sink = read_words(weights, BYTES / sizeof *weights);
+    (void)sink;
+    forward_seconds += thread_seconds() - start;
+    return nothing_forward(self, batch, logits, err);
+}
+
+static const runner_ops reading_ops = {
+    .forward = reading_forward, .create_pool = nothing_pool, .destroy = nothing_destroy};
+
+typedef struct guessing {
+    bench b;
+    double seconds, forward; /* beside forward passes, and of these */
+    double us[STEPS];
+    uint32_t steps;
+} guessing;
+
+/* `running` answers of ANSWER tokens, told, no token of which stood there before. */
+static void answer_once(guessing *g, uint32_t running, uint32_t round)
+{
+    enum { PROMPT = 64, ANSWER = 128 };
+    static rad_token text[RUNNING][PROMPT + ANSWER];
+    g->b.num_ended = 0;
+    for (uint32_t i = 0; i < running; i++) {
+        const uint32_t step = 2 * (round * RUNNING + i) + 1;
+        for (uint32_t k = 0; k < PROMPT + ANSWER; k++)
+            text[i][k] = (rad_token)((k * step + i) % VOCAB);
+        const req_params p = {.ids = text[i],
+                              .num_ids = PROMPT,
+                              .max_new_tokens = ANSWER,
+                              .told = text[i] + PROMPT,
+                              .num_told = ANSWER,
+                              .sampling = {.top_p = 1}};
+        if (req_init(&g->b.reqs[i], NULL, &p, NULL) || scheduler_add(g->b.s, &g->b.reqs[i], NULL))
+            abort();
+    }
+    scheduler_step(g->b.s); /* prompts */
+    while (g->b.num_ended < running) {
+        const double before = forward_seconds, start = thread_seconds();
+        scheduler_step(g->b.s);
+        const double forward = forward_seconds - before,
+                     seconds = thread_seconds() - start - forward;
+        g->seconds += seconds;
+        g->forward += forward;
+        if (g->steps < STEPS) g->us[g->steps++] = seconds * 1e6;
+    }
+    for (uint32_t i = 0; i < running; i++)
+        req_fini(&g->b.reqs[i]);
+}
+
+static void bench_guesses(runner *run, uint32_t running)
+{
+    enum { ROUNDS = 6 };
+    static guessing sides[2];
+    scheduler_stats st;
+    for (int on = 0; on < 2; on++) {
+        guessing *g = &sides[on];
+        *g = (guessing){.b = {.num_reqs = running}};
+        g->b.reqs = calloc(running, sizeof *g->b.reqs);
+        g->b.ended = calloc(running, sizeof *g->b.ended);
+        make(&g->b, run,
+             (scheduler_params){.max_total_tokens = 40000,
+                                .max_running_requests = RUNNING,
+                                .max_queued_requests = RUNNING,
+                                .chunked_prefill_size = 4096,
+                                .max_draft_tokens = on ? 32 : 0,
+                                .draft_sources = draft_bit(DRAFT_TREE) | draft_bit(DRAFT_NGRAM) |
+                                                 draft_bit(DRAFT_RECENT),
+                                .draft_recent_tokens = 1 << 19});
+    }
+    for (uint32_t round = 0; round <= ROUNDS; round++)
+        for (int turn = 0; turn < 2; turn++) {
+            guessing *g = &sides[(turn + round) % 2];
+            if (round == 1)
+                g->seconds = g->forward = g->steps = 0; /* indexes have their memory now */
+            answer_once(g, running, round);
+        }
+    scheduler_get_stats(sides[1].b.s, &st);
+    double each[2], p50[2];
+    for (int on = 0; on < 2; on++) {
+        guessing *g = &sides[on];
+        each[on] = g->seconds * 1e6 / g->steps;
+        qsort(g->us, g->steps, sizeof *g->us, bench_compare);
+        p50[on] = g->us[g->steps / 2];
+        scheduler_destroy(g->b.s);
+        free(g->b.reqs);
+        free(g->b.ended);
+    }
+    const double forward = sides[1].forward * 1e6 / sides[1].steps;
+    uint64_t rows = 0;
+    for (int kind = 0; kind < DRAFT_KINDS; kind++)
+        rows += st.drafts.proposed[kind];
+    printf("guesses    %6u decoding, none right: a step %.1f us of CPU time (p50 %.1f), without "
+           "guesses %.1f (%.1f): %+.2f us, %.3f a token, %.3f%% of the step (%.1f ms); %llu rows\n",
+           running, each[1], p50[1], each[0], p50[0], each[1] - each[0],
+           (each[1] - each[0]) / running, 100 * (each[1] - each[0]) / forward, forward * 1e-3,
+           (unsigned long long)rows);
 }
 
 int main(int argc, char **argv)
 {
-    uint32_t waiting = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10000;
+    static const uint32_t at_once[] = {1, 4, 16, RUNNING - 1, RUNNING};
+    const uint32_t waiting = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10000;
     nothing run = {.base = {.ops = &nothing_ops,
                             .info = {.vocab_size = VOCAB,
                                      .context_length = 16384,
@@ -230,6 +354,12 @@ int main(int argc, char **argv)
     compute_pool_create(NULL, 1, &pool, NULL);
     bench_print_machine(pool);
     compute_pool_destroy(pool);
+    for (size_t i = 0; i < RAD_COUNT(at_once); i++) {
+        run.base.ops = &reading_ops;
+        bench_guesses(&run.base, at_once[i]);
+    }
+    run.base.ops = &nothing_ops;
+    if (!waiting) return 0;
     for (uint32_t policy = 0; policy < SCHEDULE_NUM_POLICIES; policy++)
         bench_policy(&run.base, policy, waiting);
     bench_groups(&run.base, 32);
