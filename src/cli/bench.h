@@ -31,6 +31,7 @@ typedef struct bench_plan {
     bool with_drafts; /* the next engine has them, */
     const char *draft_sources;
     uint32_t draft_tokens;
+    bool cpu_time; /* env's clock is each thread's own; one thread computes */
     uint32_t page_size;
     uint32_t context_length;
     uint64_t max_total_tokens;

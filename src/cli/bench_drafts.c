@@ -14,6 +14,9 @@
  *     own       what the model itself says, at temperature 0
  *     never     a text in which nothing ever comes back
  *
+ * Two runs of the same differ by some percent, whatever is on: what guessing itself takes is told
+ * apart, as a share of the steps' time.
+ *
  * Prompts are computed before a run. Its time is what its steps took: the model, choosing tokens,
  * tree and scheduling, handing over; when others hear of it depends on who else wants this
  * processor. Every request is in a namespace of its own: what the tree knows is what a case put
@@ -29,12 +32,11 @@
 
 enum {
     ALONE_TOKENS = 192, /* of an answer */
-    FULL_TOKENS = 64,   /* where many are at one time */
+    FULL_TOKENS = 32,   /* where many are at one time */
     MANY = 32,
     LEAST_TOKENS = 16,
     MOST_RUNS = 101,
-    ALONE_ROUNDS = 7,
-    FULL_ROUNDS = 3,
+    ROUNDS = 7,
     FUNCTIONS = 4, /* of a file */
     CALLS = 12
 };
@@ -76,7 +78,8 @@ typedef struct drafts_run {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     uint32_t open;
-    double seconds; /* of its steps */
+    double seconds; /* of its steps, */
+    double guess;   /* and of these, asking for guesses */
     uint64_t tokens;
     uint64_t digest;
     uint64_t steps, proposed, accepted;
@@ -112,11 +115,13 @@ static void on_event(void *user, const engine_event *event)
     pthread_mutex_unlock(&r->lock);
 }
 
-static double busy_seconds(engine *e)
+/* Of all steps so far; *guess: what asking for guesses took of it. */
+static double busy_seconds(engine *e, double *guess)
 {
     engine_stats now;
     engine_get_stats(e, &now);
     const scheduler_stats *s = &now.sched;
+    *guess = (double)s->drafts.guess_ns * 1e-9;
     return (double)(s->forward_ns + s->sample_ns + s->schedule_ns + s->output_ns) * 1e-9;
 }
 
@@ -131,7 +136,8 @@ static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, 
     drafts_call calls[MANY];
     rad_status status = RAD_OK;
     uint32_t submitted = 0;
-    const double before = busy_seconds(e);
+    double guess_before;
+    const double before = busy_seconds(e, &guess_before);
     engine_pause(e);
     for (; submitted < count && status == RAD_OK; submitted++) {
         telling *t = &tellings[submitted];
@@ -167,7 +173,8 @@ static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, 
     while (r->open)
         pthread_cond_wait(&r->ended, &r->lock);
     pthread_mutex_unlock(&r->lock);
-    r->seconds = busy_seconds(e) - before;
+    r->seconds = busy_seconds(e, &r->guess) - before;
+    r->guess -= guess_before;
     pthread_cond_destroy(&r->ended);
     pthread_mutex_destroy(&r->lock);
     if (status == RAD_OK && r->status != RAD_OK) {
@@ -291,6 +298,7 @@ typedef struct drafts_result {
     double ratio[3];      /* with / without: least, median, most */
     double rows, right;   /* drafts a step of a request, and of them the right ones */
     double tokens_a_step; /* of a request */
+    double guess;         /* what asking took of the steps' time */
 } drafts_result;
 
 /* Drafts on or off, everything before it as the case has it. */
@@ -326,6 +334,7 @@ static rad_status run_case(bench_plan *plan, draft_case which, const drafts_form
     const uint32_t rounds = f->rounds;
     double rates[2][MOST_RUNS], ratios[MOST_RUNS];
     uint64_t proposed = 0, accepted = 0, steps = 0;
+    double guess = 0, seconds = 0;
     for (uint32_t round = 0; round < rounds; round++) {
         uint64_t digests[2];
         for (uint32_t turn = 0; turn < 2; turn++) {
@@ -340,6 +349,8 @@ static rad_status run_case(bench_plan *plan, draft_case which, const drafts_form
             proposed += r.proposed;
             accepted += r.accepted;
             steps += r.steps;
+            guess += r.guess;
+            seconds += r.seconds;
         }
         if (digests[0] != digests[1])
             return rad_fail(err, RAD_E_CORRUPT, "%s: the answers differ between drafts on and off",
@@ -356,6 +367,7 @@ static rad_status run_case(bench_plan *plan, draft_case which, const drafts_form
     out->ratio[2] = ratios[rounds - 1];
     out->rows = steps ? (double)proposed / (double)steps : 0;
     out->right = proposed ? (double)accepted / (double)proposed : 0;
+    out->guess = guess / seconds;
     out->tokens_a_step = steps ? (double)(steps + accepted) / (double)steps : 0;
     return RAD_OK;
 }
@@ -366,15 +378,16 @@ static void print_result(const bench_plan *plan, draft_case which, const drafts_
     if (plan->json)
         printf("{\"bench\":\"drafts\",\"case\":\"%s\",\"requests\":%u,\"tokens\":%u,\"rounds\":%u,"
                "\"off_tokens_per_s\":%.2f,\"on_tokens_per_s\":%.2f,\"ratio\":%.4f,\"least\":%.4f,"
-               "\"most\":%.4f,\"drafts_a_step\":%.3f,\"right\":%.4f,\"tokens_a_step\":%.3f}\n",
+               "\"most\":%.4f,\"drafts_a_step\":%.3f,\"right\":%.4f,\"tokens_a_step\":%.3f,"
+               "\"guess_share\":%.5f}\n",
                names[which], f->requests, f->tokens, f->rounds, r->rate[0], r->rate[1], r->ratio[1],
-               r->ratio[0], r->ratio[2], r->rows, r->right, r->tokens_a_step);
+               r->ratio[0], r->ratio[2], r->rows, r->right, r->tokens_a_step, r->guess);
     else
         printf(
             "  %-8s %2u at a time  %8.1f -> %8.1f tokens/s  %5.2fx (%.2f to %.2f)   %5.2f drafts "
-            "a step, %3.0f %% right, %5.2f tokens a step\n",
+            "a step, %3.0f %% right, %5.2f tokens a step, %.2f %% to ask\n",
             names[which], f->requests, r->rate[0], r->rate[1], r->ratio[1], r->ratio[0],
-            r->ratio[2], r->rows, 100 * r->right, r->tokens_a_step);
+            r->ratio[2], r->rows, 100 * r->right, r->tokens_a_step, 100 * r->guess);
     fflush(stdout);
 }
 
@@ -428,9 +441,8 @@ rad_status bench_drafts(bench_plan *plan, rad_error *err)
     const uint32_t most = (uint32_t)RAD_MIN((uint64_t)info->context_length, info->max_total_tokens);
     const uint32_t short_prompt = prompt_tokens(plan->engine.e, 1);
     uint32_t prompt;
-    drafts_form alone = {.requests = 1, .rounds = ALONE_ROUNDS, .functions = FUNCTIONS};
-    drafts_form full = {
-        .requests = MANY, .tokens = FULL_TOKENS, .rounds = FULL_ROUNDS, .functions = 1};
+    drafts_form alone = {.requests = 1, .rounds = ROUNDS, .functions = FUNCTIONS};
+    drafts_form full = {.requests = MANY, .tokens = FULL_TOKENS, .rounds = ROUNDS, .functions = 1};
     if (plan->pairs_given) alone.rounds = full.rounds = plan->pairs;
     while ((prompt = prompt_tokens(plan->engine.e, alone.functions)) > most / 2 &&
            alone.functions > 1)

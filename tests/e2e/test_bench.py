@@ -176,10 +176,11 @@ def test_drafts_change_no_answer():
         check(0 <= r["right"] <= 1 and r["tokens_a_step"] >= 1, r)
         check(abs(r["drafts_a_step"] * r["right"] - (r["tokens_a_step"] - 1)) < 0.01, r)
         check(r["case"] != "never" or r["drafts_a_step"] == 0, r)
+        check(0 < r["guess_share"] < 1, r)
     check(rows[0]["requests"] == 1 and rows[0]["tokens"] > 100, rows[0])
     out, _ = radish("bench", TINY, "--what", "drafts", "--pairs", "1", "--speculative-algorithm", "tree",
-                    "--speculative-num-draft-tokens", "3", *small)
-    check("tree, up to 3 at one time" in out and "tokens a step" in out, out)
+                    "--speculative-num-draft-tokens", "3", "--cpu-time", *small)
+    check("1 threads: tree, up to 3 at one time" in out and "tokens a step" in out, out)
     out, err = radish("bench", TINY, "--what", "drafts", "--context-length", "100", want=1)
     check("drafts: prompts of" in err and "the context has 100" in err and not out, (out, err))
 
@@ -212,6 +213,8 @@ def test_mistakes():
                         (["--what", "speed", "--scale", "cpu"], "--scale is of the suite"),
                         (["--what", "speed", "--pairs", "1"], "--pairs is of the suite"),
                         (["--speculative-algorithm", "tree"], "--speculative-algorithm is of drafts"),
+                        (["--cpu-time"], "--cpu-time is of drafts alone"),
+                        (["--what", "drafts", "--cpu-time", "--threads", "2"], "of one thread, not of 2"),
                         (["--what", "scaling", "--concurrency", "16"], "--concurrency is of")):
         _, err = radish("bench", TINY, *args, want=2)
         check(words in err, err)
