@@ -25,24 +25,15 @@
  *
  * usage: bench_forms MODEL.gguf [requests, 8] [tokens of an answer, 64] [rounds, 7] [masks|jump,
  * both] */
-#include "bench.h"
+#include "bench_answers.h"
 
-#include "base/mix64.h"
-#include "model/model_runner.h"
-#include "sched/grammar_rule.h"
-#include "sched/scheduler_impl.h"
 #include "text/tokenizer.h"
 
 #include <math.h>
 
-enum {
-    MOST_REQS = 32,
-    PROMPT = 8,
-    MOST_NEW = 4096,
-    MOST_ROUNDS = 99,
-    DRAFTS = 8,
-    MOST_QUADS = 20000
-};
+enum { PROMPT = 8, MOST_QUADS = 20000 };
+static const char usage[] =
+    "bench_forms MODEL.gguf [requests] [tokens of an answer] [rounds] [masks|jump]";
 
 #define RECORD                                                                                     \
     "{\"type\": \"object\", \"additionalProperties\": false, \"properties\": {"                    \
@@ -71,78 +62,9 @@ typedef struct load {
     bool usual;
 } load;
 
-typedef struct answer {
-    req r;
-    grammar_rule rule;
-    uint32_t count;
-    rad_token ids[MOST_NEW];
-} answer;
-
-typedef struct server {
-    scheduler *s;
-    answer *answers; /* [MOST_REQS] */
-    uint32_t begun, ended;
-    double from; /* when the last request got its first token */
-} server;
-
 static uint32_t num_reqs, num_new, num_rounds, vocab_size;
 static logit_bias *lengths; /* [num_lengths] a bias for each token that has bytes */
 static uint32_t num_lengths;
-
-static void must(rad_status status, const rad_error *err)
-{
-    if (status == RAD_OK) return;
-    fprintf(stderr, "bench_forms: %s\n", err->text);
-    exit(1);
-}
-
-static void *need(void *p)
-{
-    if (!p) must(RAD_E_NOMEM, &(rad_error){.text = "no memory"});
-    return p;
-}
-
-static void on_output(void *user, const req_output *outputs, uint32_t count)
-{
-    server *v = user;
-    for (uint32_t i = 0; i < count; i++) {
-        const req_output *o = &outputs[i];
-        answer *a = o->req->user;
-        if (o->finish == REQ_FINISH_ERROR) must(RAD_E_STATE, &o->req->error);
-        if (o->token >= 0 && !a->count) {
-            v->from = bench_now();
-            v->begun++;
-        }
-        if (o->token >= 0) a->ids[a->count++] = o->token;
-        v->ended += o->finish != REQ_FINISH_NONE;
-    }
-}
-
-/* The scheduler prices steps by the clock that they are measured with. */
-static uint64_t now_ns(void *user)
-{
-    (void)user;
-    return (uint64_t)(bench_now() * 1e9);
-}
-
-static void start(runner *model, bool drafts, server *v)
-{
-    rad_error err = {0};
-    rad_env env = rad_env_or_default(NULL);
-    env.now_ns = now_ns;
-    const scheduler_params p = {.runner = model,
-                                .page_size = 1,
-                                .max_total_tokens = 2ull * MOST_REQS * (PROMPT + num_new) + 4096,
-                                .max_running_requests = MOST_REQS,
-                                .max_queued_requests = MOST_REQS,
-                                .chunked_prefill_size = 2048,
-                                .context_length = PROMPT + num_new,
-                                .max_draft_tokens = drafts ? DRAFTS : 0,
-                                .on_output = on_output,
-                                .user = v};
-    v->answers = need(calloc(MOST_REQS, sizeof *v->answers));
-    must(scheduler_create(&env, &p, &v->s, &err), &err);
-}
 
 /* ---- the vocabulary ---- */
 
@@ -183,41 +105,15 @@ static grammar *compile(grammar_vocab *v, const char *schema)
 /* The prompts of `seed`, to be answered. */
 static void ask(server *v, const load *l, uint64_t seed)
 {
-    rad_error err = {0};
-    v->begun = v->ended = 0;
     for (uint32_t i = 0; i < num_reqs; i++) {
-        rad_token ids[PROMPT];
-        answer *a = &v->answers[i];
-        uint64_t state = seed * MOST_REQS + i + 1;
-        for (uint32_t t = 0; t < PROMPT; t++)
-            ids[t] = (rad_token)((state = mix64(state + t)) % vocab_size);
-        req_params p = {.ids = ids,
-                        .num_ids = PROMPT,
-                        .max_new_tokens = num_new,
-                        .ignore_eos = true,
-                        .sampling = {.temperature = l->drawn ? 1 : 0,
-                                     .top_p = l->drawn ? 0.95f : 1,
-                                     .seed = seed + i,
-                                     .bias = lengths,
-                                     .num_bias = l->usual ? num_lengths : 0},
-                        .user = a};
-        memset(a, 0, offsetof(answer, ids));
-        if (l->form && !(l->half && i % 2)) {
-            must(grammar_rule_init(&a->rule, l->form, &err), &err);
-            p.rule = &a->rule.base;
-        }
-        must(req_init(&a->r, NULL, &p, &err), &err);
-        must(scheduler_add(v->s, &a->r, &err), &err);
-    }
-}
-
-static void finish(server *v)
-{
-    while (v->ended < num_reqs)
-        scheduler_step(v->s);
-    for (uint32_t i = 0; i < num_reqs; i++) {
-        req_fini(&v->answers[i].r);
-        if (v->answers[i].rule.matcher) grammar_rule_fini(&v->answers[i].rule);
+        const req_params p = {.max_new_tokens = num_new,
+                              .ignore_eos = true,
+                              .sampling = {.temperature = l->drawn ? 1 : 0,
+                                           .top_p = l->drawn ? 0.95f : 1,
+                                           .seed = seed + i,
+                                           .bias = lengths,
+                                           .num_bias = l->usual ? num_lengths : 0}};
+        server_ask(v, i, PROMPT, seed, l->half && i % 2 ? NULL : l->form, p);
     }
 }
 
@@ -225,11 +121,7 @@ static void finish(server *v)
 static double run(server *v, const load *l, uint64_t seed)
 {
     ask(v, l, seed);
-    while (v->ended < num_reqs)
-        scheduler_step(v->s);
-    const double seconds = bench_now() - v->from;
-    finish(v);
-    return seconds;
+    return server_run(v, num_reqs);
 }
 
 static const char *name_of(const load *l)
@@ -295,13 +187,13 @@ static void run_masks(server *of_free, server *of_form, const load *form)
     for (uint32_t round = 0; round < num_rounds; round++, seed++) {
         for (int side = 0; side < 2; side++) {
             ask(both[side], loads[side], seed);
-            while (both[side]->begun < num_reqs)
+            while (both[side]->started < num_reqs)
                 scheduler_step(both[side]->s);
         }
         for (uint32_t done = 1; done + 2 <= num_new && q.count < MOST_QUADS; done += 2)
             run_quad(both, &q, q.count % 2);
-        finish(of_free);
-        finish(of_form);
+        server_finish(of_free, num_reqs);
+        server_finish(of_form, num_reqs);
     }
     scheduler_get_stats(of_form->s, &after);
     const double masks = (double)(after.masks - before.masks);
@@ -321,16 +213,6 @@ static void run_masks(server *of_free, server *of_form, const load *form)
 
 /* ---- jump ---- */
 
-static void compare(const server *a, const server *b)
-{
-    for (uint32_t i = 0; i < num_reqs; i++)
-        if (a->answers[i].count != b->answers[i].count ||
-            memcmp(a->answers[i].ids, b->answers[i].ids, a->answers[i].count * sizeof(rad_token))) {
-            fprintf(stderr, "bench_forms: answer %u is another one with drafts\n", i);
-            exit(1);
-        }
-}
-
 /* With drafts beside the same without; prints the row. */
 static void run_jump(server *without, server *with, const load *l)
 {
@@ -345,23 +227,17 @@ static void run_jump(server *without, server *with, const load *l)
             const unsigned drafts = (turn + round) % 2;
             times[drafts] = run(drafts ? with : without, l, seed);
         }
-        compare(without, with);
+        compare_answers(without, with, num_reqs);
         ratios[round] = times[0] / times[1];
         rates[round] = num_reqs * (num_new - 1) / times[1];
     }
     scheduler_get_stats(with->s, &after);
     const double middle = median(ratios, num_rounds);
-    const uint64_t proposed = after.drafts.proposed[DRAFT_FORCED] -
-                              before.drafts.proposed[DRAFT_FORCED];
-    const uint64_t accepted = after.drafts.accepted[DRAFT_FORCED] -
-                              before.drafts.accepted[DRAFT_FORCED];
-    printf(
-        "%2u requests  %-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  %llu drafts, %.0f%% "
-        "right, %.2f tokens a step\n",
-        num_reqs, name_of(l), l->usual ? "usual" : "greedy", middle, ratios[0],
-        ratios[num_rounds - 1], median(rates, num_rounds), (unsigned long long)proposed,
-        proposed ? 100.0 * (double)accepted / (double)proposed : 0,
-        1 + (double)accepted / (double)(after.drafts.req_steps - before.drafts.req_steps));
+    printf("%2u requests  %-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  ", num_reqs,
+           name_of(l), l->usual ? "usual" : "greedy", middle, ratios[0], ratios[num_rounds - 1],
+           median(rates, num_rounds));
+    print_drafts(&before.drafts, &after.drafts, DRAFT_FORCED);
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -400,51 +276,37 @@ int main(int argc, char **argv)
     runner *model;
     tokenizer *tok;
     grammar_vocab *vocab;
-    num_reqs = argc > 2 ? (uint32_t)atoi(argv[2]) : 8;
-    num_new = argc > 3 ? (uint32_t)atoi(argv[3]) : 64;
-    num_rounds = argc > 4 ? (uint32_t)atoi(argv[4]) : 7;
+    num_reqs = number_of(argc, argv, 2, 8, 1, MOST_REQS, usage);
+    num_new = number_of(argc, argv, 3, 64, 8, MOST_NEW, usage);
+    num_rounds = number_of(argc, argv, 4, 7, 1, MOST_ROUNDS, usage);
     const char *only = argc > 5 ? argv[5] : NULL;
-    if (argc < 2 || argc > 6 || num_reqs < 1 || num_reqs > MOST_REQS || num_new < 8 ||
-        num_new > MOST_NEW || num_rounds < 1 || num_rounds > MOST_ROUNDS ||
-        (only && strcmp(only, "masks") != 0 && strcmp(only, "jump") != 0)) {
-        fprintf(stderr, "usage: bench_forms MODEL.gguf [requests] [tokens of an answer] [rounds] "
-                        "[masks|jump]\n");
-        return 2;
-    }
+    if (argc < 2 || argc > 6 || (only && strcmp(only, "masks") != 0 && strcmp(only, "jump") != 0))
+        show_usage(usage);
     must(gguf_open(NULL, argv[1], &file, &err), &err);
     must(tokenizer_create(NULL, file, &tok, &err), &err);
-    const model_runner_params params = {.dtype = RAD_BF16,
-                                        .kv_dtype = RAD_BF16,
-                                        .set_kv_dtype = true,
-                                        .max_batch_tokens = 2048 + 3 * MOST_REQS,
-                                        .max_batch_logits = scheduler_max_batch_logits(MOST_REQS),
-                                        .context_length = PROMPT + num_new,
-                                        .attn = attn_cpu(NULL),
-                                        .num_threads = getenv("BENCH_CPU_TIME") ? 1 : 0};
-    must(model_runner_create(NULL, file, &params, &model, &err), &err);
+    const uint32_t context = PROMPT + num_new;
+    model = answers_model(file, context, 2048 + 3 * MOST_REQS,
+                          scheduler_max_batch_logits(MOST_REQS), NULL);
     gguf_close(file);
     vocab_size = model->info.vocab_size;
     make_vocab(tok, &vocab);
     tokenizer_destroy(tok);
-    server with = {0}, without = {0}, beside = {0};
-    start(model, true, &with);
-    start(model, false, &without);
-    start(model, false, &beside);
+    server with, without, beside;
+    server_start(&with, model, context, (scheduler_params){.max_draft_tokens = DRAFTS});
+    server_start(&without, model, context, (scheduler_params){0});
+    server_start(&beside, model, context, (scheduler_params){0});
     grammar *of_records = compile(vocab, records), *of_texts = compile(vocab, texts);
     printf("%s, %u tokens, %u requests, %u new tokens, %u rounds in turn\n", argv[1], vocab_size,
            num_reqs, num_new, num_rounds);
     if (!only || !strcmp(only, "masks")) compare_masks(&beside, &without, of_records, of_texts);
     if (!only || !strcmp(only, "jump")) compare_jump(&without, &with, of_records);
-    scheduler_destroy(with.s);
-    scheduler_destroy(without.s);
-    scheduler_destroy(beside.s);
+    server_stop(&with);
+    server_stop(&without);
+    server_stop(&beside);
     grammar_unref(of_records);
     grammar_unref(of_texts);
     grammar_vocab_destroy(vocab);
     free(lengths);
-    free(with.answers);
-    free(without.answers);
-    free(beside.answers);
     runner_destroy(model);
     return 0;
 }
