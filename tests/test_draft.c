@@ -62,6 +62,42 @@ TEST(a_proposal_is_what_stood_behind_the_same_tokens)
     ngram_pool_fini(&pool, &env);
 }
 
+/* Until all of the text is entered. */
+static uint32_t propose_at_last(ngram_index *index, const rad_token *ids, uint32_t n,
+                                rad_token *out, uint32_t room, uint32_t *match)
+{
+    uint32_t count = 0;
+    for (uint32_t entered = 0; entered < n; entered += NGRAM_AT_ONCE)
+        count = ngram_propose(index, ids, n, out, room, match);
+    return count;
+}
+
+/* A step enters so many of its tokens, so the last ones are found some steps later; of a very long
+ * one the front is never entered. */
+TEST(a_long_text_is_entered_over_some_steps)
+{
+    enum { LENGTH = NGRAM_TOKENS + 1000, COPY = 8 };
+    static rad_token ids[LENGTH + COPY];
+    const rad_env env = rad_env_or_default(NULL);
+    ngram_pool pool = {0};
+    ngram_index *index = ngram_take(&pool, &env);
+    for (uint32_t i = 0; i < LENGTH; i++)
+        ids[i] = (rad_token)i;
+    memcpy(ids + LENGTH, ids + LENGTH - 100, COPY * sizeof *ids);
+    for (uint32_t step = 0; step < NGRAM_TOKENS / NGRAM_AT_ONCE; step++) {
+        rad_token out[4];
+        uint32_t match;
+        const bool last = step == NGRAM_TOKENS / NGRAM_AT_ONCE - 1;
+        CHECK(ngram_propose(index, ids, LENGTH + COPY, out, 4, &match) == (last ? 4 : 0));
+        CHECK(match == (last ? COPY : 0) && (!last || out[0] == LENGTH - 100 + COPY));
+    }
+    ids[LENGTH + COPY - 1] = 0; /* stood before all that is entered */
+    uint32_t match;
+    CHECK(!ngram_propose(index, ids, LENGTH + COPY, (rad_token[4]){0}, 4, &match));
+    ngram_put_back(&pool, index);
+    ngram_pool_fini(&pool, &env);
+}
+
 /* An index that is taken again says nothing of the text before; there are so many and no more. */
 TEST(an_index_forgets_the_text_before)
 {
@@ -75,9 +111,9 @@ TEST(an_index_forgets_the_text_before)
     for (uint32_t back = 64; back <= 4096; back *= 4) {
         for (uint32_t i = 0; i < LENGTH; i++)
             ids[i] = (rad_token)(i + back);
-        CHECK(!ngram_propose(index, ids, LENGTH / 2, out, 4, &match) && !match);
+        CHECK(!propose_at_last(index, ids, LENGTH / 2, out, 4, &match) && !match);
         memcpy(ids + LENGTH, ids + LENGTH - back, COPY * sizeof *ids);
-        CHECK(ngram_propose(index, ids, LENGTH + COPY, out, 4, &match) == 4);
+        CHECK(propose_at_last(index, ids, LENGTH + COPY, out, 4, &match) == 4);
         CHECK(match == SUFFIX_LONGEST && out[3] == (rad_token)(LENGTH + COPY + 3));
         ngram_put_back(&pool, index); /* the text is another one */
         CHECK(ngram_take(&pool, &env) == index);

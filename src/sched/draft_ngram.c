@@ -3,7 +3,8 @@
  * An index that is put back keeps its slots: what they say of the next text is compared with that
  * before it is believed, as all they say.
  *
- * Invariant: the places before `end` have been entered. */
+ * Invariant: the places before `end` have been entered, but for what was too far from the text's
+ * end by then. */
 #include "sched/draft_ngram.h"
 
 struct ngram_index {
@@ -58,8 +59,9 @@ uint32_t ngram_propose(ngram_index *index, const rad_token *ids, uint32_t num_id
 {
     const suffix_text text = {.ids = ids, .mask = UINT32_MAX, .end = num_ids};
     uint32_t at = 0;
-    suffix_index_enter(&index->suffixes, 0, &text, index->end, num_ids);
-    index->end = num_ids;
+    const uint32_t from = RAD_MAX(index->end, num_ids - RAD_MIN(num_ids, (uint32_t)NGRAM_TOKENS));
+    index->end = RAD_MIN(num_ids, from + NGRAM_AT_ONCE);
+    suffix_index_enter(&index->suffixes, 0, &text, from, index->end);
     *match = suffix_index_find(&index->suffixes, 0, &text, ids, num_ids, &at);
     if (!*match) return 0;
     /* What repeats with a short period goes on behind its own end. */
