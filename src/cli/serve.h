@@ -6,6 +6,8 @@
 #include "server/api_keys.h"
 #include "server/server.h"
 
+#define SERVE_DRAIN_S 30 /* --drain-timeout, where it is not given */
+
 /* On stdout, with a line to try. */
 void serve_print_banner(engine *e, const server *s, const server_params *where,
                         uint32_t max_itl_ms);
