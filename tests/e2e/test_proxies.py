@@ -8,15 +8,12 @@ must get its own answer. Played directly, no file may get more answers than it h
 
 RADISH_TEST_LONG=1: also mutations of them, for a minute a proxy."""
 import os
-import pathlib
 import random
 import select
-import shutil
 import socket
-import subprocess
-import tempfile
 import time
 
+from proxy_e2e import Proxy, find_proxy
 from radish_e2e import HANG, LONG, ROOT, TINY, Server, run, skip
 
 CORPUS = ROOT / "tests/fuzz/corpus/fuzz_http"
@@ -56,49 +53,6 @@ frontend clients
 backend radish
     server radish 127.0.0.1:{radish} pool-max-conn 1
 """
-
-
-def find_program(name):
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/local/sbin")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Proxy:
-    """`with Proxy("nginx", port_of_radish) as port:`; a child in the foreground."""
-
-    def __init__(self, name, radish):
-        self.name, self.radish = name, radish
-
-    def __enter__(self):
-        self.dir = tempfile.TemporaryDirectory(prefix="radish-proxy-")
-        for _ in range(5): # somebody else may take the port meanwhile
-            port = free_port()
-            config = pathlib.Path(self.dir.name) / "config"
-            text = NGINX if self.name == "nginx" else HAPROXY
-            config.write_text(text.format(dir=self.dir.name, port=port, radish=self.radish))
-            program = find_program(self.name)
-            args = ["-c", config, "-p", self.dir.name] if self.name == "nginx" else ["-db", "-f", config]
-            self.log = open(f"{self.dir.name}/log", "wb")
-            self.process = subprocess.Popen([program, *map(str, args)], stdout=self.log,
-                                            stderr=self.log)
-            while self.process.poll() is None:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    return port
-                except ConnectionRefusedError:
-                    time.sleep(0.02)
-        raise AssertionError(pathlib.Path(f"{self.dir.name}/log").read_text())
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(HANG)
-        self.log.close()
-        self.dir.cleanup()
 
 
 class Client:
@@ -205,7 +159,8 @@ def mutated(files, rng):
 
 def play_corpus(proxy, server):
     files = corpus()
-    with Proxy(proxy, server.port) as port:
+    text = NGINX if proxy == "nginx" else HAPROXY
+    with Proxy(proxy, lambda folder, port: text.format(dir=folder, port=port, radish=server.port)) as port:
         victims = [Client(port, "/health", b'{"status":"ok"}')]
         victims.append(Client(port, "/get_model_info", server.raw("GET", "/get_model_info")[1]))
         for victim in victims:
@@ -232,7 +187,7 @@ def play_corpus(proxy, server):
 
 
 def play(proxy):
-    if not find_program(proxy):
+    if not find_proxy(proxy):
         skip(f"{proxy} is not here")
     with Server(TINY, "--dtype", "f32", "--kv-populate-ahead", 0) as server:
         play_corpus(proxy, server)
