@@ -50,6 +50,7 @@ NOT_RUN = [
     (r"radish (replay|serve|bench|info)$|radish bench --what scaling$|tools/make-trace\.py --form mooncake$", "names a command only"),
     (r"make (python|wheel)\b", "bindings/python/tests/test_wheel.py"),
     (r"(PEER=\S+ )?(bench/python_side\.py|tools/test-peers\.py|make test-peers)", "minutes, and a checkout of SGLang"),
+    (r"\| man -l", "wants man-db: check_man.py looks the pages over"),
     (r"cc engine\.c", "wants an installed radish: test_install.py"),
 ]
 TALKS = re.compile(r"(build/release/)?radish (top|health|inspect cache)$")  # to a server that runs
