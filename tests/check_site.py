@@ -84,6 +84,19 @@ def check_markdown(make_docs, wrong):
             pass
 
 
+def check_headings(make_docs, folder, wrong):
+    """A document that docs/site/contents does not name is called as it calls itself."""
+    path = folder / "new.md"
+    for text, want in (("# A `new` one\n\nwords", "A new one"), ("words", None), ("## Two\n", None), ("", None)):
+        path.write_text(text)
+        try:
+            got = make_docs.heading(path)
+        except make_docs.Wrong:
+            got = None
+        if got != want:
+            wrong.append(f"{text!r} is called {got!r}, not {want!r}")
+
+
 def check_pages(out, wrong):
     pages = {path.name: Page(path.read_text()) for path in out.glob("*.html")}
     links = 0
@@ -121,8 +134,10 @@ def check_search(out, pages, wrong):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     wrong = []
-    check_markdown(load(root / "tools/make-docs.py"), wrong)
+    make_docs = load(root / "tools/make-docs.py")
+    check_markdown(make_docs, wrong)
     with tempfile.TemporaryDirectory(prefix="radish-site-") as tmp:
+        check_headings(make_docs, pathlib.Path(tmp), wrong)
         out = pathlib.Path(tmp) / "docs"
         done = subprocess.run([sys.executable, root / "tools/make-docs.py", out], capture_output=True, text=True)
         if done.returncode:

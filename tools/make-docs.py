@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """make-docs.py [OUT] - the documentation as pages for a browser, in OUT (build/docs); `make docs`.
 
-What docs/site/contents names, in its order and groups, becomes a page each: README.md is the first. Nothing beside
-Python is needed, and nothing is fetched, by this script or by the pages: they work from a folder (file://) and
-from any web server. docs/site has their frame, style and script.
+What docs/site/contents names, in its order and groups, becomes a page each, README.md the first; documents of docs/ that
+it does not name stand behind all groups. Nothing beside Python is needed, and nothing is fetched, by this script or by
+the pages: they work from a folder (file://) and from any web server. docs/site has their frame, style and script.
 
 The documents are Markdown as GitHub reads it, of which this understands what they use (headings, paragraphs, lists,
 tables, code, emphasis, links, pictures); HTML in them is text. A link to another document leads to its page, one to
-another file of the repository to a copy of it, and one that leads nowhere is an error, as is a document without
-a page."""
+another file of the repository to a copy of it, and one that leads nowhere is an error."""
 import html
 import json
 import pathlib
@@ -242,6 +241,14 @@ def contents():
     return groups
 
 
+def heading(path):
+    """What a document calls itself."""
+    first = HEADING.match((path.read_text() + "\n").split("\n")[0])
+    if not first or first[1] != "#":
+        raise Wrong(f"{path.name} does not begin with its heading, # and words")
+    return plain(inline(first[2], lambda to: to))
+
+
 def page_of(path):
     """Beside README the root's documents may have the names of some in docs."""
     if path.name == "README.md":
@@ -265,10 +272,11 @@ class Link:
 class Site:
     def __init__(self, out):
         self.out, self.groups = out, contents()
+        named = {path for _, entries in self.groups for path, _ in entries}
+        more = sorted({*(ROOT / "docs").glob("*.md")} - named)
+        if more:
+            self.groups.append(("More", [(path, heading(path)) for path in more]))
         self.pages = {path: label for _, entries in self.groups for path, label in entries}
-        missing = {*(ROOT / "docs").glob("*.md")} - set(self.pages)
-        if missing:
-            raise Wrong(f"docs/site/contents does not name {', '.join(sorted(path.name for path in missing))}")
         self.documents = {}
         for path in self.pages:
             self.document = path
@@ -333,7 +341,7 @@ class Site:
     def write(self):
         frame = (SITE / "page.html").read_text()
         for path, document in self.documents.items():
-            title = next(words for level, _, words in document.anchors if level == 1)
+            title = heading(path)
             filled = {"TITLE": html.escape(title if path.name == "README.md" else f"{title} - radish"),
                       "NAVIGATION": self.navigation(path), "CONTENT": document.html,
                       "TOC": self.on_this_page(document), "NEIGHBOURS": self.neighbours(path)}
