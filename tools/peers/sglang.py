@@ -93,7 +93,7 @@ INAPPLICABLE = {
     "test_swa_deep_tree_backup": _TIERS,
     "test_has_swa_host_pool_flag": _TIERS,
     # sessions
-    "TestSessionUnifiedRadixCache": "sessions of SGLang's unified cache; libradish has its own, not behind this interface",
+    "TestSessionUnifiedRadixCache": "reads counts in SGLang's components; test_components.py asks what goes first",
     # allocators
     "test_group_defers_until_group_end": "counts a list inside SGLang's allocator; test_engines.py asks available_size",
     "test_need_sort_routes_to_release_pages": "a list inside SGLang's allocator",

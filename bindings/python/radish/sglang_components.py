@@ -23,6 +23,7 @@ import torch
 
 from radish import _core
 from radish.sglang import RadixCache, _base, _OwnSlots, _tensor, _tokens
+from radish.sglang_sessions import WithSessions
 from radish.sglang_states import Snapshots, WithStates
 
 _radix = importlib.import_module("sglang.srt.mem_cache.radix_cache")
@@ -149,7 +150,7 @@ class _Value:
         return node.cache.token_to_kv_pool_allocator.full_to_swa_index_mapping[node.value[-info.window_tokens:]]
 
 
-class _Components(WithStates, _base.BasePrefixCache):
+class _Components(WithSessions, WithStates, _base.BasePrefixCache):
     """What the three have in common."""
 
     EvictParams = _base.EvictParams
@@ -188,6 +189,10 @@ class _Components(WithStates, _base.BasePrefixCache):
             more["state_pool"] = self.states.core
             self.enable_mamba_extra_buffer = params.enable_mamba_extra_buffer
             self.is_eagle = False  # as in SGLang
+        self.enable_session_radix_cache = self.names_numbers and getattr(params, "enable_session_radix_cache", False)
+        self._sessions = {}  # name: number
+        if self.enable_session_radix_cache:
+            more["max_sessions"] = self.MOST_SESSIONS
         self.core = _core.RadixCache(
             page_size=self.page_size, free_list=self._left, eviction_policy=params.eviction_policy.lower(),
             is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events, **more)
@@ -259,6 +264,8 @@ class _Components(WithStates, _base.BasePrefixCache):
     # ---- the tree ----
 
     def reset(self):
+        for name in list(self._sessions):
+            self.release_radix_session(name)
         self._locks.clear()
         self.core.reset()
         self._left.log.clear()  # SGLang clears its allocators itself
@@ -278,7 +285,7 @@ class _Components(WithStates, _base.BasePrefixCache):
                           last_host_node=node, best_match_node=node, full_kv_hit_length=found.seen_tokens)
         return self._take_state(params, found, result) if self._states else result
 
-    def insert(self, params):
+    def insert(self, params, session=0):
         """Duplicates behind prev_prefix_len are given back, as SGLang's do."""
         if self.disable:
             return _inserted(prefix_len=0)
@@ -294,7 +301,7 @@ class _Components(WithStates, _base.BasePrefixCache):
             self._own.values[slots] = given
         done = self.core.insert(tokens[:count + self.is_eagle], slots, extra_key=params.key.extra_key,
                                 priority=getattr(params, "priority", 0) or 0, chunked=getattr(params, "chunked", False),
-                                window_from=params.swa_evicted_seqlen if self._windows else 0)
+                                window_from=params.swa_evicted_seqlen if self._windows else 0, session=session)
         self._tell_allocator()
         if done is None:
             if self._own:
@@ -370,14 +377,15 @@ class _Components(WithStates, _base.BasePrefixCache):
             return _radix.RadixKey(tokens, extra_key, is_bigram=self.is_eagle).page_aligned(self.page_size)
         return _radix.RadixKey(tokens[:self._cacheable(len(tokens)) + self.is_eagle], extra_key)
 
-    def _insert_req(self, req, tokens, slots, chunked=False, **more):
+    def _insert_req(self, req, tokens, slots, chunked=False, session=0, **more):
         """Duplicates go; the tree's last node."""
         values = slots[:self._cacheable(len(tokens))].to(torch.int64)
         if self._windows:
             more["swa_evicted_seqlen"] = getattr(req, "kv", req).swa_evicted_seqlen
-        return self.insert(_insert_params(
+        params = _insert_params(
             key=self._key(tokens, req.extra_key), value=values, prev_prefix_len=req.cache_protected_len,
-            chunked=chunked, priority=getattr(req, "priority", 0) or 0, **more))
+            chunked=chunked, priority=getattr(req, "priority", 0) or 0, **more)
+        return self.insert(params, session) if session else self.insert(params)
 
     def _row(self, req, count):
         return self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
@@ -406,7 +414,7 @@ class _Components(WithStates, _base.BasePrefixCache):
                 state, count = self._state_of(req, count, True)
             tokens = (req.origin_input_ids + req.output_ids)[:count]
             kept = self._cacheable(count)
-            result = self._insert_req(req, tokens, slots, **state)
+            result = self._insert_req(req, tokens, slots, session=self._session_of_finished(req), **state)
         else:
             self._free(slots[protected:kept])
         self._free(slots[max(kept, protected):])

@@ -36,7 +36,7 @@ PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at
     PyObject *result = NULL;
     if (!arg_i32(a[4], "priority", &p.priority) || !arg_flag(a[5], &p.chunked) ||
         !arg_u32(a[6], "window_from", &p.window_from) ||
-        !key_take(a[0], a[2], a[3], NULL, &tokens, &key))
+        !key_take(a[0], a[2], a[3], a[7], &tokens, &key))
         return NULL;
     if (ints_take(a[1], "slots", INTS_SLOTS, &slots)) {
         uint32_t first = at ? at->num_tokens : 0;
@@ -67,13 +67,13 @@ PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at
 
 static PyObject *call_insert(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static signature s = {
-        "insert",
-        2,
-        2,
-        {"tokens", "slots", "extra_key", "cache_salt", "priority", "chunked", "window_from"},
-        {0}};
-    PyObject *a[7];
+    static signature s = {"insert",
+                          2,
+                          2,
+                          {"tokens", "slots", "extra_key", "cache_salt", "priority", "chunked",
+                           "window_from", "session"},
+                          {0}};
+    PyObject *a[8];
     if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
     return cache_insert((cache_object *)self, a, NULL);
 }
@@ -177,7 +177,8 @@ static PyObject *call_take_freed(PyObject *self, fast_args args, Py_ssize_t narg
 PyMethodDef insert_calls[] = {
     FAST("insert", call_insert,
          "insert(tokens, slots, *, extra_key=None, cache_salt=None, priority=0, chunked=False, "
-         "window_from=0) -> Inserted | None\n\nGives the slots to the tree, whole pages of them. "
+         "window_from=0, session=0) -> Inserted | None\n\nGives the slots to the tree, whole pages "
+         "of them. "
          "Those before prefix_tokens stay the caller's. None: the metadata's limits leave no "
          "room."),
     {"evict", call_evict, METH_O,

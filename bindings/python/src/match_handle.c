@@ -122,14 +122,14 @@ static PyObject *handle_common(PyObject *self, PyObject *other_arg)
 
 static PyObject *handle_insert(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static signature s = {
-        "insert",
-        2,
-        2,
-        {"tokens", "slots", "extra_key", "cache_salt", "priority", "chunked", "window_from"},
-        {0}};
+    static signature s = {"insert",
+                          2,
+                          2,
+                          {"tokens", "slots", "extra_key", "cache_salt", "priority", "chunked",
+                           "window_from", "session"},
+                          {0}};
     handle_object *h = (handle_object *)self;
-    PyObject *a[7];
+    PyObject *a[8];
     if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
     return cache_insert(h->cache, a, &h->handle);
 }
@@ -158,7 +158,8 @@ static PyMethodDef handle_methods[] = {
      "common(other) -> int\n\nHow many leading tokens the two have in common."},
     FAST("insert", handle_insert,
          "insert(tokens, slots, *, extra_key=None, cache_salt=None, priority=0, chunked=False, "
-         "window_from=0) -> Inserted | None\n\nInserts from the handle's end on and moves it to "
+         "window_from=0, session=0) -> Inserted | None\n\nInserts from the handle's end on and "
+         "moves it to "
          "the new end: tokens are the whole key, slots those behind num_tokens."),
     {0},
 };

@@ -408,8 +408,8 @@ rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error
 
 /* ---- insert.c ---- */
 
-/* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from. From the handle's end on
- * where `at` is not NULL. */
+/* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from, session. From the handle's
+ * end on where `at` is not NULL. */
 PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at);
 PyObject *inserted_new(const rad_inserted *in);
 

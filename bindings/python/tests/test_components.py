@@ -239,6 +239,41 @@ class Components(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "enable-hierarchical-cache"):
             made(tiers=True)
 
+    def test_what_a_session_refers_to_goes_last(self):
+        pool, rows = Pages(64, 64, 1), Rows()
+        params = self.Params(req_to_token_pool=rows, token_to_kv_pool_allocator=pool, tree_components=(0,))
+        params.enable_session_radix_cache = True
+        cache = self.sglang.UnifiedRadixCache(params)
+
+        def serve(tokens, generation, reason):
+            req = request(1, tokens, [])
+            req.cache_protected_len, req.last_node, req.finished_reason = 0, cache.root_node.id, reason
+            req.session, req.session_id, req.session_generation = None, "chat", generation
+            rows.write((1, slice(0, len(tokens))), pool.alloc(len(tokens)))
+            cache.cache_finished_req(req)
+            req.kv_committed_len = len(tokens)
+            return req
+
+        cached = lambda *starts: [len(cache.match_prefix(self.base.MatchPrefixParams(
+            key=Key(list(range(s, s + 4))))).device_indices) for s in starts]
+        old = cache.open_radix_session("chat")
+        number = cache.open_radix_session("chat")
+        self.assertNotEqual(old, number)
+        self.assertEqual(cache.ensure_session_generation("chat"), number)
+        serve([0, 1, 2, 3], number, "stop")
+        serve([10, 11, 12, 13], old, "stop")  # of a session that was closed
+        serve([20, 21, 22, 23], number, type("FINISH_ABORT", (), {})())
+        cache.evict(self.base.EvictParams(num_tokens=8))
+        self.assertEqual(cached(0, 10, 20), [4, 0, 0])
+        late = serve([30, 31, 32, 33], number, None)
+        cache.session_refs.register_session_ref(late)  # and no longer to what it was before
+        cache.evict(self.base.EvictParams(num_tokens=4))
+        self.assertEqual(cached(0, 30), [0, 4])
+        cache.release_radix_session("chat")
+        cache.release_radix_session("chat")
+        cache.evict(self.base.EvictParams(num_tokens=4))
+        self.assertEqual(pool.full_available_size(), 64)
+
     def test_without_reuse_all_of_a_request_goes_back(self):
         pool, rows = Pages(16, 16, 1), Rows()
         cache = self.sglang.ChunkCache(self.Params(req_to_token_pool=rows, token_to_kv_pool_allocator=pool))

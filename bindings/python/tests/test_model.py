@@ -184,6 +184,15 @@ class Batches(unittest.TestCase):
         match, spans = cache.match_spans(range(20))
         self.assertEqual([s for _, pages in spans for s in pages], list(range(1, 11)))
 
+    def test_inserts_of_a_session_go_last(self):
+        cache = radish.RadixCache(max_tokens=100, max_sessions=2)
+        session, handle = cache.session_open(), cache.match_handle([1])
+        handle.insert([1, 2, 3], [1, 2, 3], session=session)
+        cache.insert([5, 6, 7], [5, 6, 7])
+        self.assertEqual((cache.evict(3), cache.lookup([1, 2, 3]).prefix_tokens), (3, 3))
+        cache.insert([8, 9], [8, 9], session=session)  # one session refers to one path: the last one
+        self.assertEqual((cache.evict(3), cache.lookup([8, 9]).prefix_tokens), (3, 2))
+
     def test_handles_go_on_from_where_they_are(self):
         cache = radish.RadixCache(page_size=2, max_tokens=500)
         handle = cache.match_handle([1])
