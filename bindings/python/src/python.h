@@ -340,7 +340,7 @@ typedef struct cache_object {
     struct cache_object *inner; /* a StreamingCache's; its callbacks are called */
     PyObject *evict_key, *copy_slots, *free_list, *storage;
     rad_page *freed; /* collected for take_freed */
-    uint32_t num_freed, room_freed, most_freed;
+    uint32_t num_freed, most_freed;
     uint32_t page_size, num_out; /* locks and requests that hold something of it */
     bool is_eagle, collects, has_threads;
     bool has_receipts;                 /* its locks differ: windows, states */
