@@ -144,13 +144,9 @@ static rad_status run_once(bench_plan *plan, telling *tellings, uint32_t count, 
         const token_buf *answer = earlier ? &t->earlier : &t->answer;
         uint64_t id;
         calls[submitted] = (drafts_call){.run = r};
-        const engine_request q = {.text = earlier      ? EARLIER_PROMPT
-                                          : t->ids.len ? NULL
-                                                       : t->prompt.data,
-                                  .text_len = earlier      ? strlen(EARLIER_PROMPT)
-                                              : t->ids.len ? 0
-                                                           : t->prompt.len,
-                                  .ids = t->ids.len ? t->ids.ids : NULL,
+        const engine_request q = {.text = earlier ? EARLIER_PROMPT : t->prompt.data,
+                                  .text_len = earlier ? strlen(EARLIER_PROMPT) : t->prompt.len,
+                                  .ids = t->ids.ids,
                                   .num_ids = t->ids.len,
                                   .sampling = {.top_p = 1},
                                   .has_seed = true,
