@@ -22,10 +22,8 @@ static void tell_inexact(engine *e, const record_head *head)
 {
     const bool why[RECORD_INEXACT_REASONS] = {
         [RECORD_INEXACT_TIERS] = e->tiers.enabled,
-        [RECORD_INEXACT_WINDOWS] = head->window_tokens,
-        [RECORD_INEXACT_STATES] = head->states,
         [RECORD_INEXACT_CHUNK] = head->chunk,
-        [RECORD_INEXACT_TURNS] = head->streaming_sessions && head->page_size > 1,
+        [RECORD_INEXACT_TURNS] = head->streaming_sessions && (head->page_size > 1 || head->states),
     };
     for (unsigned i = 0; i < RECORD_INEXACT_REASONS; i++)
         if (why[i]) recorder_inexact(e->recorder, i);
@@ -53,6 +51,7 @@ rad_status engine_record_start(engine *e, rad_error *err)
                               .retention = p->retention,
                               .max_rows = p->max_running_requests,
                               .row_tokens = scheduler_context_length(e->scheduler),
+                              .window = scheduler_window(e->scheduler),
                               .window_tokens = pool.window_total_tokens,
                               .states = pool.states_total};
     rad_status status = recorder_start(e->recorder, &head, err);

@@ -210,9 +210,17 @@ void recorder_tap(recorder *r, const cache_tap_op *op)
         TELL(r, RECORD_ADMIT, id, q->hits.cached, q->hits.loaded, q->hits.fetched, q->hits.copied);
         break;
     case TAP_UNFINISHED:
-        TELL(r, RECORD_UNFINISHED, id, op->num_tokens, op->asked, status, op->answer);
+        TELL(r, RECORD_UNFINISHED, id, op->num_tokens, op->asked, status, op->answer, op->state_len,
+             op->spare_len);
         break;
-    case TAP_FINISHED: TELL(r, RECORD_FINISHED, id, op->num_tokens, op->asked, status); break;
+    case TAP_FINISHED:
+        TELL(r, RECORD_FINISHED, id, op->num_tokens, op->asked, status, op->state_len,
+             op->spare_len);
+        break;
+    case TAP_WINDOW: TELL(r, RECORD_WINDOW, id, op->num_tokens, op->asked, status); break;
+    case TAP_EVICT_WINDOW: TELL(r, RECORD_EVICT_WINDOW, op->asked, op->answer); break;
+    case TAP_PUT_STATE: TELL(r, RECORD_PUT_STATE, id, op->asked, status); break;
+    case TAP_EVICT_STATE: TELL(r, RECORD_EVICT_STATE, op->asked, op->answer); break;
     case TAP_EVICT: TELL(r, RECORD_EVICT, op->asked, op->answer); break;
     case TAP_RELEASE_IDLE: TELL(r, RECORD_RELEASE_IDLE, op->asked, op->answer); break;
     case TAP_OPEN: TELL(r, RECORD_OPEN, op->asked, status); break;

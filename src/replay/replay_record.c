@@ -40,6 +40,7 @@ typedef struct replay {
     uint32_t page_size;
     rad_kv_allocator *alloc;
     rad_req_to_token_pool *rows;
+    rad_state_pool *states; /* NULL: no recurrent layers */
     rad_cache *cache;
     rad_page *pages; /* scratch: of a request */
     uint32_t room;
@@ -84,7 +85,8 @@ static rad_status measure(const rad_env *env, const void *bytes, uint64_t size, 
     if (status != RAD_OK) return status;
     while ((status = record_next(r, &op, err)) == RAD_OK) {
         const bool tells = op.kind == RECORD_ARRIVE || op.kind == RECORD_GROW ||
-                           op.kind == RECORD_UNFINISHED || op.kind == RECORD_FINISHED;
+                           op.kind == RECORD_UNFINISHED || op.kind == RECORD_FINISHED ||
+                           op.kind == RECORD_WINDOW;
         if (tells) *longest = RAD_MAX(*longest, op.field[op.kind == RECORD_ARRIVE ? 4 : 1]);
         if (op.kind == RECORD_ARRIVE) most = RAD_MAX(most, ++running);
         if (op.kind == RECORD_LEAVE && running) running--;
@@ -99,13 +101,19 @@ static rad_status measure(const rad_env *env, const void *bytes, uint64_t size, 
 static rad_status make_cache(replay *p, uint64_t num_rows, rad_error *err)
 {
     const record_head *h = record_get_head(p->reader);
-    const rad_kv_allocator_params a = {.struct_size = sizeof a,
-                                       .num_pages = (uint32_t)(h->max_total_tokens / h->page_size),
-                                       .page_size = p->page_size};
+    const rad_kv_allocator_params a = {
+        .struct_size = sizeof a,
+        .num_pages = (uint32_t)(h->max_total_tokens / h->page_size),
+        .page_size = p->page_size,
+        .swa_num_pages = (uint32_t)(h->window_tokens / h->page_size)};
     const rad_req_to_token_pool_params r = {
         .struct_size = sizeof r, .num_rows = (uint32_t)num_rows, .row_tokens = p->room};
     rad_status status = rad_kv_allocator_create(&p->env, &a, &p->alloc, err);
     if (status == RAD_OK) status = rad_req_to_token_pool_create(&p->env, &r, &p->rows, err);
+    const rad_state_pool_params states = {
+        .struct_size = sizeof states, .state_bytes = 1, .num_states = (uint32_t)h->states};
+    if (status == RAD_OK && h->states)
+        status = rad_state_pool_create(&p->env, &states, &p->states, err);
     if (status != RAD_OK) return status;
     const rad_cache_params c = {
         .struct_size = sizeof c,
@@ -113,6 +121,8 @@ static rad_status make_cache(replay *p, uint64_t num_rows, rad_error *err)
         .page_size = p->page_size,
         .kv_allocator = p->alloc,
         .req_to_token_pool = p->rows,
+        .window_tokens = h->window_tokens ? (uint32_t)h->window : 0,
+        .state_pool = p->states,
         .max_namespaces = (uint32_t)h->max_namespaces,
         .eviction = {(uint32_t)h->policy, (uint32_t)h->protected_threshold,
                      (uint32_t)h->cost_half_life_percent, (uint32_t)h->cost_attention_tokens},
@@ -146,6 +156,7 @@ static void replay_fini(replay *p)
             forget(p, &p->buckets[i]);
     rad_req_to_token_pool_destroy(p->rows);
     rad_kv_allocator_destroy(p->alloc);
+    rad_state_pool_destroy(p->states);
     rad_free(&p->env, p->pages, rad_mul(p->room, sizeof *p->pages));
     record_close(p->reader);
 }
@@ -354,10 +365,49 @@ static rad_status commit(replay *p, live *q, const record_op *op, uint64_t commi
     return RAD_OK;
 }
 
+/* What its states have seen. The server has them from a request's first step on; only what may
+ * become a snapshot is needed here. */
+static void set_states(replay *p, rad_req_kv *kv, const record_op *op, uint64_t state_len,
+                       uint64_t spare_len)
+{
+    if (!p->states) return;
+    if ((state_len && !kv->state && rad_state_alloc(p->states, &kv->state) != RAD_OK) ||
+        (spare_len && !kv->spare_state && rad_state_alloc(p->states, &kv->spare_state) != RAD_OK))
+        differ(p, op, "no state is free here");
+    kv->state_len = kv->state ? (uint32_t)RAD_MIN(state_len, kv->committed_len) : 0;
+    kv->spare_len = kv->spare_state ? (uint32_t)RAD_MIN(spare_len, kv->committed_len) : 0;
+}
+
+static rad_status release_window(replay *p, live *q, const record_op *op, rad_error *err)
+{
+    rad_status status = commit(p, q, op, op->field[1], err);
+    if (status != RAD_OK) return status;
+    compare_status(p, op,
+                   rad_cache_release_window(p->cache, &q->kv,
+                                            (uint32_t)RAD_MIN(op->field[2], UINT32_MAX), NULL),
+                   op->field[3]);
+    return RAD_OK;
+}
+
+static void put_state(replay *p, const live *q, const record_op *op)
+{
+    rad_state state = 0;
+    if (p->states && rad_state_alloc(p->states, &state) != RAD_OK) {
+        differ(p, op, "no state is free here");
+        return;
+    }
+    const rad_status status =
+        rad_cache_put_state(p->cache, q->kv.lock.node,
+                            (uint32_t)RAD_MIN(op->field[1], (uint64_t)INT32_MAX), state, NULL);
+    compare_status(p, op, status, op->field[2]);
+    if (status != RAD_OK && state) (void)rad_state_free(p->states, state);
+}
+
 static rad_status unfinished(replay *p, live *q, const record_op *op, rad_error *err)
 {
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
+    set_states(p, &q->kv, op, op->field[5], op->field[6]);
     compare_status(p, op, rad_cache_unfinished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
                    op->field[3]);
     compare(p, op, "tokens that are the tree's", q->kv.protected_len, op->field[4]);
@@ -368,6 +418,7 @@ static rad_status finished(replay *p, live *q, const record_op *op, rad_error *e
 {
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
+    set_states(p, &q->kv, op, op->field[4], op->field[5]);
     compare_status(p, op, rad_cache_finished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
                    op->field[3]);
     if (q->kv.row || q->kv.lock.held) put_back(p, q);
@@ -416,6 +467,8 @@ static rad_status of_request(replay *p, const record_op *op, rad_error *err)
     case RECORD_ADMIT: admit(p, q, op); return RAD_OK;
     case RECORD_UNFINISHED: return unfinished(p, q, op, err);
     case RECORD_FINISHED: return finished(p, q, op, err);
+    case RECORD_WINDOW: return release_window(p, q, op, err);
+    case RECORD_PUT_STATE: put_state(p, q, op); return RAD_OK;
     case RECORD_PIN:
     case RECORD_RETAIN: retain(p, q, op); return RAD_OK;
     case RECORD_LEAVE: leave(p, at, op); return RAD_OK;
@@ -464,6 +517,14 @@ static rad_status play(replay *p, const record_op *op, rad_error *err)
     case RECORD_EVICT:
         (void)rad_cache_evict(p->cache, op->field[0], &evicted, NULL);
         compare(p, op, "tokens evicted", evicted, op->field[1]);
+        return RAD_OK;
+    case RECORD_EVICT_WINDOW:
+        (void)rad_cache_evict_window(p->cache, op->field[0], &evicted);
+        compare(p, op, "window tokens evicted", evicted, op->field[1]);
+        return RAD_OK;
+    case RECORD_EVICT_STATE:
+        (void)rad_cache_evict_state(p->cache, op->field[0], &evicted);
+        compare(p, op, "snapshots evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_RELEASE_IDLE:
         compare(p, op, "sessions released",

@@ -49,9 +49,10 @@ static bool give_back_kv(scheduler *s, req *r, bool is_insert)
     draft_release(s, r);
     if (!r->kv.row) return false;
     rad_error err;
-    const uint32_t committed = r->kv.committed_len;
+    const rad_req_kv was = r->kv;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
-    CACHE_TAP(&s->pools.tap, TAP_FINISHED, r, committed, status, is_insert);
+    CACHE_TAP(&s->pools.tap, TAP_FINISHED, r, was.committed_len, status, is_insert, 0,
+              was.state ? was.state_len : 0, was.spare_state ? was.spare_len : 0);
     if (status < 0) {
         s->stats.kv_errors++;
         rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
@@ -74,17 +75,22 @@ void req_put_back_kv(scheduler *s, req *r)
     (void)give_back_kv(s, r, r->kv.turn && r->kv.published);
 }
 
-void release_window(scheduler *s, rad_req_kv *kv)
+void release_window(scheduler *s, req *r, rad_req_kv *kv)
 {
     rad_error err;
-    if (window_release(&s->pools.window, s->pools.tree_cache, kv, &err) >= 0) return;
+    uint32_t upto;
+    const rad_status status =
+        window_release(&s->pools.window, s->pools.tree_cache, kv, &upto, &err);
+    if (r && upto)
+        CACHE_TAP(&s->pools.tap, TAP_WINDOW, r, kv->committed_len, status, .asked = upto);
+    if (status >= 0) return;
     s->stats.kv_errors++;
     rad_log(&s->env, RAD_LOG_ERROR, "scheduler: giving back what a window has passed: %s",
             err.text);
 }
 
 /* The snapshots that this step's saves [first, end) have go into the tree, where r's path is. */
-static void hang_saves(scheduler *s, const req *r, step_saves saves)
+static void hang_saves(scheduler *s, req *r, step_saves saves)
 {
     schedule_batch *b = &s->batch;
     for (uint32_t i = saves.first; i < saves.end; i++) {
@@ -93,6 +99,7 @@ static void hang_saves(scheduler *s, const req *r, step_saves saves)
         if (!save->state || depth > r->kv.protected_len) continue;
         rad_status status =
             rad_cache_put_state(s->pools.tree_cache, r->kv.lock.node, depth, save->state, NULL);
+        CACHE_TAP(&s->pools.tap, TAP_PUT_STATE, r, 0, status, .asked = depth);
         if (status == RAD_OK) save->state = 0;
     }
 }
@@ -156,7 +163,8 @@ static bool publish(scheduler *s, req *r, bool chunked, step_saves saves)
     rad_status status =
         rad_cache_unfinished_req(s->pools.tree_cache, &r->kv, chunked, &r->error);
     CACHE_TAP(&s->pools.tap, TAP_UNFINISHED, r, r->kv.committed_len, status, chunked,
-              r->kv.protected_len);
+              r->kv.protected_len, r->kv.state ? r->kv.state_len : 0,
+              r->kv.spare_state ? r->kv.spare_len : 0);
     if (status >= 0) {
         window_row_changed(&s->pools.window, r->kv.row, from);
         hang_saves(s, r, saves);
@@ -251,7 +259,7 @@ static uint32_t process_drafts(scheduler *s, uint32_t i, uint32_t row, const flo
     const uint32_t end = first + (s->pools.states.pool ? b->num_drafts[i] : 0);
     draft_verify(s, i, row, logits, b->state_saves + first);
     schedule_batch_drop_saves(b, &s->pools, first, end);
-    if (b->reqs[i]->kv.row) release_window(s, &b->reqs[i]->kv);
+    if (b->reqs[i]->kv.row) release_window(s, b->reqs[i], &b->reqs[i]->kv);
     return end;
 }
 
@@ -292,7 +300,7 @@ void process_batch_result(scheduler *s, const float *logits)
         else
             process_complete(s, r, wanted, row, row_logits, saves);
         schedule_batch_drop_saves(&s->batch, &s->pools, saves.first, saves.end);
-        if (r->kv.row) release_window(s, &r->kv); /* after publishing, so that all is cached */
+        if (r->kv.row) release_window(s, r, &r->kv); /* after publishing, so that all is cached */
     }
 }
 

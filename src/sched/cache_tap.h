@@ -15,7 +15,11 @@ typedef enum cache_tap_kind {
     TAP_DROP,         /* the lock went back */
     TAP_ADMIT,        /* r runs for the first time: r->hits */
     TAP_UNFINISHED,   /* num_tokens committed; asked: chunked; status; answer: protected tokens */
-    TAP_FINISHED,     /* num_tokens committed; asked: is_insert; status */
+    TAP_FINISHED,     /* num_tokens committed; asked: is_insert; status; states as it came */
+    TAP_WINDOW,       /* num_tokens committed; asked: up to where its window side is given back */
+    TAP_EVICT_WINDOW, /* asked: tokens; answer: evicted tokens */
+    TAP_PUT_STATE,    /* asked: how deep on r's path; status */
+    TAP_EVICT_STATE,  /* asked: snapshots; answer: evicted ones */
     TAP_EVICT,        /* asked: tokens; answer: evicted tokens */
     TAP_RELEASE_IDLE, /* asked: sessions; answer */
     TAP_OPEN,         /* asked: the session; status */
@@ -32,6 +36,7 @@ typedef struct cache_tap_op {
     uint32_t num_tokens;
     int32_t status;
     uint64_t asked, answer;
+    uint32_t state_len, spare_len; /* of TAP_UNFINISHED, TAP_FINISHED: as in rad_req_kv; 0: none */
 } cache_tap_op;
 
 /* NULL fn: nobody listens, and a branch is all that it costs. */

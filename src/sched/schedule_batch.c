@@ -151,7 +151,10 @@ bool evict_until_free(const schedule_pools *pools, uint64_t pages, rad_error *er
         have = free_pages(pools); /* pages of the window side went with those */
     }
     if (have.window < pages) {
-        (void)rad_cache_evict_window(cache, (pages - have.window) * page_size, NULL);
+        const uint64_t asked = (pages - have.window) * page_size;
+        uint64_t evicted;
+        (void)rad_cache_evict_window(cache, asked, &evicted);
+        CACHE_TAP(&pools->tap, TAP_EVICT_WINDOW, .asked = asked, .answer = evicted);
         have = free_pages(pools);
     }
     if (have.full >= pages && have.window >= pages) return true;

@@ -177,6 +177,7 @@ typedef bool (*scheduler_visit_fn)(void *user, const req *r, bool fetching);
 void scheduler_visit_reqs(const scheduler *s, scheduler_visit_fn visit, void *user);
 const rad_cache *scheduler_cache(const scheduler *s);
 
+uint32_t scheduler_window(const scheduler *s); /* tokens that window memory keeps; 0: there is none */
 uint64_t scheduler_forward_steps(const scheduler *s);
 const struct step_cost *scheduler_step_cost(const scheduler *s); /* step_cost.h */
 

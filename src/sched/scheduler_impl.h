@@ -139,7 +139,7 @@ void req_release_kv(scheduler *s, req *r, bool is_insert);
 void req_put_back_kv(scheduler *s, req *r);
 
 /* What the window has passed goes back while the request runs. */
-void release_window(scheduler *s, rad_req_kv *kv);
+void release_window(scheduler *s, req *r, rad_req_kv *kv);
 
 /* Ends a request for good: release, take it from `running`, output. `token` as in
  * req_output. */

@@ -72,6 +72,11 @@ const rad_cache *scheduler_cache(const scheduler *s)
     return s->pools.tree_cache;
 }
 
+uint32_t scheduler_window(const scheduler *s)
+{
+    return s->pools.window.tokens;
+}
+
 uint64_t scheduler_forward_steps(const scheduler *s)
 {
     return s->stats.forward_steps;

@@ -50,7 +50,9 @@ uint64_t state_room(const state_memory *m, const rad_cache *cache)
 bool state_take(const state_memory *m, rad_cache *cache, rad_state *out)
 {
     if (rad_state_alloc(m->pool, out) == RAD_OK) return true;
-    (void)rad_cache_evict_state(cache, 1, NULL);
+    uint64_t evicted;
+    (void)rad_cache_evict_state(cache, 1, &evicted);
+    CACHE_TAP(&m->tap, TAP_EVICT_STATE, .asked = 1, .answer = evicted);
     return rad_state_alloc(m->pool, out) == RAD_OK;
 }
 

@@ -33,6 +33,7 @@
 
 #include "attn/forward_batch.h"
 #include "model/runner.h"
+#include "sched/cache_tap.h"
 #include "sched/req.h"
 #include <radish/state_pool.h>
 
@@ -48,6 +49,7 @@ typedef struct state_memory {
     uint32_t interval;    /* tokens between snapshots of a long prompt */
     bool keeps;           /* the cache has a tree; else working copies are all there is */
     rad_token turn_token; /* the first of each message; -1: not known */
+    cache_tap tap;        /* who is told of evictions */
     uint64_t unsaved;     /* snapshots that were wanted, and no state was to be had */
 } state_memory;
 

@@ -167,7 +167,7 @@ static void run_chunk(scheduler *s, uint32_t max_tokens)
     }
     v->kv.committed_len = v->kv.allocated_len;
     state_end_step(&s->pools.states, &v->kv, v->kv.state, v->kv.committed_len);
-    release_window(s, &v->kv);
+    release_window(s, NULL, &v->kv);
     bool same = compare(s, record, logits);
     if (same && v->next < record->num_digests) return;
     v->stats.num_verified++;

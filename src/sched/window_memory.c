@@ -91,12 +91,15 @@ static uint32_t held_from(const rad_req_kv *kv)
     return kv->protected_len ? kv->lock.window_from : 0;
 }
 
-rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, rad_error *err)
+rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, uint32_t *upto,
+                          rad_error *err)
 {
+    *upto = 0;
     uint64_t keep = (uint64_t)w->tokens + w->page_size;
     if (!w->tokens || kv->committed_len < held_from(kv) + keep + release_grain(w->tokens))
         return RAD_OK;
-    return rad_cache_release_window(cache, kv, kv->committed_len - (uint32_t)keep, err);
+    *upto = kv->committed_len - (uint32_t)keep;
+    return rad_cache_release_window(cache, kv, *upto, err);
 }
 
 static uint64_t div_up(uint64_t tokens, uint32_t page_size)

@@ -63,7 +63,8 @@ rad_status window_copy_slots(const window_memory *w, const rad_kv_allocator *kv,
 /* Gives back what no token to come sees, when it is enough to be worth the call. A page more than
  * the window stays, so that a sibling which computes this request's last token again finds all
  * that it needs. */
-rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, rad_error *err);
+rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, uint32_t *upto,
+                          rad_error *err);
 
 /* Window pages that a request holds, its own and what it locks; and those that one of num_tokens
  * tokens holds at most between two steps. */

@@ -11,8 +11,12 @@ static const record_shape shapes[RECORD_KINDS] = {
     [RECORD_BEGIN] = {"begin", 2, false},
     [RECORD_DROP] = {"drop", 1, false},
     [RECORD_ADMIT] = {"admit", 5, false},
-    [RECORD_UNFINISHED] = {"unfinished", 5, false},
-    [RECORD_FINISHED] = {"finished", 4, false},
+    [RECORD_UNFINISHED] = {"unfinished", 7, false},
+    [RECORD_FINISHED] = {"finished", 6, false},
+    [RECORD_WINDOW] = {"window", 4, false},
+    [RECORD_EVICT_WINDOW] = {"evict_window", 2, false},
+    [RECORD_PUT_STATE] = {"put_state", 3, false},
+    [RECORD_EVICT_STATE] = {"evict_state", 2, false},
     [RECORD_EVICT] = {"evict", 2, false},
     [RECORD_RELEASE_IDLE] = {"release_idle", 2, false},
     [RECORD_OPEN] = {"open", 2, false},
@@ -37,11 +41,9 @@ const char *record_inexact_name(unsigned why)
     static const char *const names[RECORD_INEXACT_REASONS] = {
         [RECORD_INEXACT_NONE] = "nothing",
         [RECORD_INEXACT_TIERS] = "the cache had tiers, whose transfers end when they end",
-        [RECORD_INEXACT_WINDOWS] = "the model has window memory, which is evicted apart",
-        [RECORD_INEXACT_STATES] = "the model has recurrent states, which are evicted apart",
         [RECORD_INEXACT_PIN] = "a prefix was pinned that no request had",
         [RECORD_INEXACT_CHUNK] = "the server ran without a prefix cache",
-        [RECORD_INEXACT_TURNS] = "streaming sessions compare tokens within a page",
+        [RECORD_INEXACT_TURNS] = "streaming sessions compare tokens within a page, and keep states",
     };
     return why < RECORD_INEXACT_REASONS ? names[why] : "something that this radish does not know";
 }
@@ -68,8 +70,9 @@ static const record_head_line lines[] = {
     LINE(retention, 0, 1),
     LINE(max_rows, 1, 1 << 24),
     LINE(row_tokens, 1, RECORD_MOST_TOKENS),
-    LINE(window_tokens, 0, UINT64_MAX),
-    LINE(states, 0, UINT64_MAX),
+    LINE(window, 0, INT32_MAX),
+    LINE(window_tokens, 0, INT32_MAX),
+    LINE(states, 0, INT32_MAX - 1),
 };
 
 const record_head_line *record_head_lines(size_t *count)

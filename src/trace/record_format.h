@@ -42,9 +42,14 @@ typedef enum record_kind {
     RECORD_BEGIN,         /* request, status: the turn of a session begins (rad_session_begin) */
     RECORD_DROP,          /* request: the lock goes back, nothing came of it */
     RECORD_ADMIT,      /* request, cached, loaded, fetched and copied tokens; for the first time */
-    RECORD_UNFINISHED, /* request, committed tokens, chunked, status, protected tokens after it */
-    RECORD_FINISHED,   /* request, committed tokens, is_insert, status */
-    RECORD_EVICT,      /* tokens asked for, tokens evicted */
+    RECORD_UNFINISHED, /* request, committed tokens, chunked, status, protected tokens after it;
+                        * how many tokens its two states have seen */
+    RECORD_FINISHED,   /* request, committed tokens, is_insert, status; the same of its states */
+    RECORD_WINDOW,     /* request, committed tokens, up to where, status: its window side goes */
+    RECORD_EVICT_WINDOW, /* tokens asked for, tokens evicted */
+    RECORD_PUT_STATE,    /* request, how deep, status: a snapshot is hung in */
+    RECORD_EVICT_STATE,  /* snapshots asked for, snapshots evicted */
+    RECORD_EVICT,        /* tokens asked for, tokens evicted */
     RECORD_RELEASE_IDLE, /* sessions asked for, sessions released */
     RECORD_OPEN,         /* session, status */
     RECORD_CLOSE,        /* session, status */
@@ -62,12 +67,10 @@ typedef enum record_kind {
 
 typedef enum record_inexact {
     RECORD_INEXACT_NONE = 0,
-    RECORD_INEXACT_TIERS,   /* transfers end when they end */
-    RECORD_INEXACT_WINDOWS, /* window memory and recurrent states have evictions of their own */
-    RECORD_INEXACT_STATES,
+    RECORD_INEXACT_TIERS, /* transfers end when they end */
     RECORD_INEXACT_PIN,   /* a prefix was pinned that no request had */
     RECORD_INEXACT_CHUNK, /* there is no cache */
-    RECORD_INEXACT_TURNS, /* streaming sessions compare tokens within a page */
+    RECORD_INEXACT_TURNS, /* streaming sessions compare tokens within a page, and keep states */
     RECORD_INEXACT_REASONS
 } record_inexact;
 
@@ -111,8 +114,10 @@ typedef struct record_head {
     uint64_t max_sessions, streaming_sessions;
     uint64_t retention;
     uint64_t max_rows;
-    uint64_t row_tokens; /* the context */
-    uint64_t window_tokens, states;
+    uint64_t row_tokens;    /* the context */
+    uint64_t window;        /* tokens that window memory keeps of a request; 0: there is none, */
+    uint64_t window_tokens; /* and of how many it is */
+    uint64_t states;        /* of recurrent layers */
 } record_head;
 
 typedef struct record_head_line {

@@ -7,12 +7,15 @@ import os
 import random
 import signal
 import struct
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-from radish_e2e import HANG, STORIES, Server, check, long_run, radish, run, story_golden
+import tiny_gguf
+from radish_e2e import HANG, ROOT, STORIES, Server, check, long_run, radish, run, story_golden
 
 IDS = [1] + story_golden()[0]["greedy_ids"]
 WORDS = "fox dog king tree queen boat bird hill".split()
@@ -112,6 +115,59 @@ def test_a_replay_counts_what_the_server_counted():
             words, _ = radish("replay", path)
             check("exact, as the server counted" in words and "a model" in words, words)
             check(oct(path.stat().st_mode & 0o777) == "0o600", path.stat())
+
+
+def window_model(tmp):
+    path = Path(tmp) / "window.gguf"
+    tiny_gguf.write(path, {**tiny_gguf.SPECS["gemma2"], "layers": 4, "context": 1024})
+    return path
+
+
+def state_model(tmp):
+    path = Path(tmp) / "states.gguf"
+    subprocess.run([sys.executable, ROOT / "tools/make-model.py", "--shape", "nano-qwen35", "--type", "f32", path],
+                   check=True, capture_output=True)
+    return path
+
+
+def shared_prompts(s, seed, most):
+    """Side by side: prompts that share a long front, or one of three, and answers that go on from others."""
+    def ask(dice):
+        ids = [7 + dice.randrange(3)] + [11 + i * i % 180 for i in range(dice.randrange(20, most))]
+        for _ in range(3):
+            ids += [dice.randrange(10, 190) for _ in range(dice.randrange(1, 12))]
+            ids += generate(s, ids, dice.randrange(2, 30))["output_ids"]
+
+    threads = [threading.Thread(target=lambda i=i: ask(random.Random(f"{seed} {i}"))) for i in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return s.wait_idle()
+
+
+def test_windows_and_states_are_replayed_too():
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        for model, most, told_of, options in (
+                (window_model(tmp), 300, "swa_max_total_num_tokens",
+                 ("--max-total-tokens", 800, "--swa-full-tokens-ratio", 0.2, "--chunked-prefill-size", 32)),
+                (state_model(tmp), 150, "max_mamba_cache_size",
+                 ("--max-total-tokens", 900, "--max-mamba-cache-size", 14, "--max-running-requests", 4)),
+                (Path(tmp) / "states.gguf", 150, "max_mamba_cache_size",
+                 ("--max-total-tokens", 1600, "--max-mamba-cache-size", 20, "--page-size", 16,
+                  "--max-running-requests", 4))):
+            path = Path(tmp) / "server.rec"
+            path.unlink(missing_ok=True)
+            with Server(model, *SERVE, "--context-length", 1024, *options, "--record", path) as s:
+                figures = shared_prompts(s, seed, most)
+                check(figures[told_of] > 0 and figures["kv_errors"] == 0, told_of, figures)
+            told = replay(path)
+            check(told["replay"]["exact"], seed, options, told["replay"])
+            check(told["replay"]["counters"]["cached_tokens"] > 0, told["replay"])
+            check("mamba" not in told_of or figures["states_evicted"] > 0, figures)
+            same_counters(told, figures)
 
 
 @long_run

@@ -4,7 +4,8 @@
  *
  * Bit 0 of `how`: the rest is the file as it is. Else it is the operations of one frame, behind a
  * head that is right and under a checksum that is right, since nobody would guess them; bit 1 puts
- * the same frame there twice, and bits 2 and 3 choose the page size.
+ * the same frame there twice, bits 2 and 3 choose the page size, 4 to 6
+ * sessions, and bit 7 brings windows, states and retention.
  *
  * Whatever it says: it is replayed, or an error says why not in words; what it names is read as a
  * trace and played; and it takes no more memory than a small multiple of its bytes and its head
@@ -45,6 +46,9 @@ static size_t seal(uint8_t how, const uint8_t *data, size_t size)
                               .max_sessions = how >> 4 & 3,
                               .streaming_sessions = how >> 6 & 1,
                               .retention = how >> 7,
+                              .window = how >> 7 ? 128 : 0,
+                              .window_tokens = how >> 7 ? 192 : 0,
+                              .states = how >> 7 ? 8 : 0,
                               .max_pinned_tokens = 64};
     const uint8_t *bytes;
     size_t len;
