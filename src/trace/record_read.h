@@ -1,9 +1,9 @@
 /* record_read.h - reads a record (record_format.h) that it does not trust.
  *
- * Operations come one by one, each with its pages named by numbers: equal pages have equal numbers,
- * `record_page`s, whatever the writer had forgotten of them. Memory: 24 bytes for each page that
- * the file names, and its table; all from the env. The bytes are the caller's and stay as long as
- * the reader. One thread. */
+ * Operations come one by one, each with its pages named by numbers: equal pages have equal ones,
+ * whatever the writer had forgotten of them. Memory: 24 bytes for each page that the file names,
+ * and its table; all from the env. The bytes are the caller's and stay as long as the reader. One
+ * thread. */
 #ifndef TRACE_RECORD_READ_H
 #define TRACE_RECORD_READ_H
 
@@ -34,8 +34,8 @@ uint64_t record_num_ops(const record_reader *r);   /* so far */
 void record_chain(const record_reader *r, uint32_t page, uint32_t *pages);
 
 /* The same as runs of numbers of the file, of which each is one more than the one before: calls
- * run(user, first, count) from the last run to the first. Two files' numbers of one page may
- * differ: record_page_of tells the one that all of them have. */
+ * run(user, first, count) from the last run to the first, until it says no. A page that the
+ * writer had forgotten has several numbers in the file: record_page_of tells the first of them. */
 typedef bool (*record_run_fn)(void *user, uint32_t first, uint32_t count);
 bool record_visit_runs(const record_reader *r, uint32_t page, record_run_fn run, void *user);
 uint32_t record_page_of(const record_reader *r, uint32_t number);

@@ -40,7 +40,7 @@ def mixed_load(s, seed, requests=60):
     """Requests that share and part, side by side; other namespaces, priorities, aborts, a session, a flush."""
     def ask(dice):
         cut = dice.randrange(8, 60)
-        ids = IDS[:cut] + [dice.choice(IDS[1:]) for _ in range(dice.randrange(12))]
+        ids = IDS[:cut] + [dice.choice(IDS[1:]) for _ in range(dice.randrange(24))]
         more = {"cache_salt": f"tenant {dice.randrange(2)}"} if dice.random() < 0.25 else {}
         if dice.random() < 0.2:
             more["priority"] = dice.randrange(3)
@@ -83,13 +83,19 @@ def same_counters(told, figures):
         check(ours[name] == figures[name], name, ours, figures[name])
 
 
+def await_written(s, operations):
+    """The recorder's thread writes behind the answers."""
+    until = time.monotonic() + HANG
+    while (now := s.figures())["record_operations"] < operations and time.monotonic() < until:
+        time.sleep(0.01)
+    return now
+
+
 def recorded(tmp, seed, *options, requests=60):
     path = Path(tmp) / "server.rec"
     with Server(STORIES, *SERVE, "--record", path, *options) as s:
         figures = mixed_load(s, seed, requests)
-        until = time.monotonic() + HANG  # its thread writes behind the answers
-        while (now := s.figures())["record_operations"] <= 100 and time.monotonic() < until:
-            time.sleep(0.01)
+        now = await_written(s, 101)
         check(now["record_dropped"] == 0 and now["record_operations"] > 100 and now["record_bytes"] > 1000, now)
         check('radish_record_operations_total{model_name="story"}' in s.metrics())
     return path, figures
@@ -98,16 +104,16 @@ def recorded(tmp, seed, *options, requests=60):
 def test_a_replay_counts_what_the_server_counted():
     seed = random.randrange(1 << 30)
     print("seed", seed)
-    for options in (("--max-total-tokens", 420),
-                    ("--max-total-tokens", 512, "--page-size", 16, "--radix-eviction-policy", "slru"),
-                    ("--max-total-tokens", 600, "--enable-streaming-session", "--radix-eviction-policy", "cost")):
+    for options in (("--max-total-tokens", 330),
+                    ("--max-total-tokens", 400, "--page-size", 16, "--radix-eviction-policy", "slru"),
+                    ("--max-total-tokens", 400, "--enable-streaming-session", "--radix-eviction-policy", "cost")):
         with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
             path, figures = recorded(tmp, seed, *options)
             told = replay(path)
             about = told["replay"]
             check(about["exact"] and about["end"] == "stopped", seed, options, about)
             check(about["differences"] == 0 and about["counters"] == about["recorded_counters"], seed, about)
-            check(about["counters"]["evicted_tokens"] > 20 and about["counters"]["inserted_tokens"] > 400, about)
+            check(about["counters"]["evicted_tokens"] > 0 and about["counters"]["inserted_tokens"] > 400, about)
             check(about["aborted"] + about["finished"] + about["failed"] == about["requests"], about)
             same_counters(told, figures)
             check(told["format"] == "RADREC1" and told["cells"][0]["requests"] <= about["requests"], told)
@@ -211,11 +217,12 @@ def test_a_server_that_is_killed_leaves_a_record():
         with Server(STORIES, *SERVE, "--max-total-tokens", 300, "--record", path) as s:
             for i in range(12):
                 generate(s, IDS[:10 + 3 * i])
+            check(await_written(s, 60)["record_operations"] >= 60)
             os.kill(s.process.pid, signal.SIGKILL)
             s.process.wait()
             s.process.returncode = 0
         about = replay(path)["replay"]
-        check(about["end"] == "cut" and about["differences"] == 0 and about["requests"] == 12, about)
+        check(about["end"] == "cut" and about["differences"] == 0 and 8 <= about["requests"] <= 12, about)
         whole = path.read_bytes()
         for cut in (len(whole) - 1, len(whole) // 2, 9):  # as a full disk leaves it
             path.write_bytes(whole[:cut])
