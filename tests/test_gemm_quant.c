@@ -8,8 +8,9 @@
 
 #include <assert.h>
 
-static const char *const isa_names[] = {"scalar", "amx",     "avx512bf16", "avx512vnni",
-                                        "avx512", "avxvnni", "avx2",       "amx-emulated"};
+static const char *const isa_names[] = {"scalar",  "amx",     "avx512bf16",  "avx512vnni",
+                                        "avx512",  "avxvnni", "avx2",        "i8mm",
+                                        "dotprod", "neon",    "amx-emulated"};
 
 /* Where f16 scales (and minima) and integers lie in a block; MXFP4's scale is its first byte. */
 static const struct quant {

@@ -8,7 +8,8 @@
 enum { MOST_PARTS = 4, MOST_ROWS = 200, MOST_M = 230 };
 
 static const char *const isa_names[] = {"scalar",  "avx512bf16", "avx512vnni", "avx512",
-                                        "avxvnni", "avx2",       "amx",        "amx-emulated"};
+                                        "avxvnni", "avx2",       "amx",        "amx-emulated",
+                                        "i8mm",    "dotprod",    "neon"};
 
 static const struct quant {
     gemm_type type;

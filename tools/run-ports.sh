@@ -4,8 +4,8 @@
 #
 #   clang    everything, warnings are errors; the shipped model's logits have gcc's bits
 #   aarch64  everything, cross compiled, warnings are errors, against Debian's arm64 packages
-#            (tools/aarch64-sysroot.sh); under qemu-user the shipped model's logits in f32 have this
-#            machine's bits, and the unit tests of $emulated pass
+#            (tools/aarch64-sysroot.sh); under qemu-user the shipped model's logits in f32, and in q8_0
+#            by each way to multiply bytes, have this machine's bits, and the unit tests of $emulated pass
 #   musl     everything compiles without a warning; libradish, its examples and its unit tests run
 #            (tests/musl/check_musl.py says what is not linked)
 set -u
@@ -14,7 +14,7 @@ jobs=${1:-$(tools/cpus.sh)}
 passed=0
 failed=0
 # Indices, numbers and files. Attention and the shipped model take very long with qemu.
-emulated='^test_(containers|kv_allocator|page_runs|page_hash|radix_key|radix_cache|match_handle|kv_window|window_cache|window_req|hicache|kv_codec|minifloat|ops|gemm|gemm_quant|attn_pools|gguf|tokenizer|jinja|sampler|cuda_emulator)$'
+emulated='^test_(containers|kv_allocator|page_runs|page_hash|radix_key|radix_cache|match_handle|kv_window|window_cache|window_req|hicache|kv_codec|minifloat|ops|gemm|gemm_quant|gemm_stack|attn_pools|gguf|tokenizer|jinja|sampler|cuda_emulator)$'
 
 # check WORDS COMMAND...: one line for what went well, the end of its output for what did not.
 check() {
@@ -46,6 +46,18 @@ same_logits() {
     [ "$ours" = "$theirs" ]
 }
 
+# same_under CAP DTYPE COMMAND...: the same of instructions up to CAP, against plain C here: all sets have
+# one arithmetic for blocks of integers, and neither has a bf16 KV cache then.
+same_under() {
+    cap=$1
+    dtype=$2
+    shift 2
+    ours=$(logits "$dtype" env RADISH_ISA=scalar build/release/radish) &&
+        theirs=$(logits "$dtype" env RADISH_ISA="$cap" "$@") || return 1
+    echo "$dtype, $cap: $ours here, $theirs there"
+    [ "$ours" = "$theirs" ]
+}
+
 mkdir -p build
 check "release builds" tools/build.sh release "$jobs"
 
@@ -58,6 +70,10 @@ check "there are arm64 libraries" tools/aarch64-sysroot.sh build/aarch64-sysroot
 check "gcc for aarch64 builds everything without a warning" tools/build.sh aarch64 "$jobs"
 check "logits of aarch64 are this machine's, f32" \
     same_logits f32 qemu-aarch64-static -L build/aarch64-sysroot build/aarch64/radish
+for isa in i8mm dotprod neon; do
+    check "logits of aarch64 are this machine's, q8_0 by $isa" \
+        same_under $isa q8_0 qemu-aarch64-static -L build/aarch64-sysroot build/aarch64/radish
+done
 check "unit tests of aarch64 pass" sh -c 'cd build/aarch64 && ctest -j "$1" --output-on-failure \
     --timeout 3600 --no-tests=error -R "$2"' sh "$jobs" "$emulated"
 

@@ -15,8 +15,38 @@ static bool has_avxvnni(void)
 }
 #endif
 
-static const char *const names[CPU_NUM_ISAS] = {"scalar",     "avx2",       "avxvnni", "avx512",
-                                                "avx512vnni", "avx512bf16", "amx"};
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+/* Bits of AT_HWCAP and (I8MM2) AT_HWCAP2, as the kernel's ABI numbers them. */
+enum { ASIMD = 1, ASIMDDP = 20, I8MM2 = 13 };
+
+static bool has_bit(unsigned long type, int bit)
+{
+    return getauxval(type) >> bit & 1;
+}
+#endif
+
+/* Those of this architecture; the others cap nothing here, and are refused. */
+static const char *const names[CPU_NUM_ISAS] = {
+    [CPU_SCALAR] = "scalar",
+#if defined(__x86_64__)
+    [CPU_AVX2] = "avx2",
+    [CPU_AVXVNNI] = "avxvnni",
+    [CPU_AVX512] = "avx512",
+    [CPU_AVX512VNNI] = "avx512vnni",
+    [CPU_AVX512BF16] = "avx512bf16",
+    [CPU_AMX] = "amx",
+#define KNOWN "scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx"
+#elif defined(__aarch64__)
+    [CPU_NEON] = "neon",
+    [CPU_DOTPROD] = "dotprod",
+    [CPU_I8MM] = "i8mm",
+#define KNOWN "scalar, neon, dotprod or i8mm"
+#else
+#define KNOWN "scalar"
+#endif
+};
 
 static const char *cap;
 static cpu_isa highest = CPU_NUM_ISAS; /* that the cap allows; CPU_NUM_ISAS: all */
@@ -30,7 +60,7 @@ static void look(void)
     if (!value || !*value) return;
     cap = value;
     for (int isa = 0; isa < CPU_NUM_ISAS; isa++)
-        if (!strcmp(value, names[isa])) highest = (cpu_isa)isa;
+        if (names[isa] && !strcmp(value, names[isa])) highest = (cpu_isa)isa;
 }
 
 static void look_once(void)
@@ -45,15 +75,16 @@ const char *cpu_cap(void)
     return cap;
 }
 
+const char *cpu_isa_name(cpu_isa isa)
+{
+    return isa < CPU_NUM_ISAS ? names[isa] : NULL;
+}
+
 rad_status cpu_cap_check(rad_error *err)
 {
     look_once();
     if (!cap || highest != CPU_NUM_ISAS) return RAD_OK;
-    return rad_fail(
-        err, RAD_E_INVAL,
-        "RADISH_ISA is scalar, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx, not "
-        "'%s'",
-        cap);
+    return rad_fail(err, RAD_E_INVAL, "RADISH_ISA is " KNOWN ", not '%s'", cap);
 }
 
 bool cpu_has(cpu_isa isa)
@@ -73,7 +104,12 @@ bool cpu_has(cpu_isa isa)
     if (isa == CPU_AVX512VNNI) return vnni;
     /* Attention's bf16 kernels do not ask for VNNI; the products of that name do. */
     if (isa == CPU_AVX512BF16) return avx512 && __builtin_cpu_supports("avx512bf16");
-    return true;
+    return isa == CPU_AMX;
+#elif defined(__aarch64__)
+    if (isa == CPU_NEON) return has_bit(AT_HWCAP, ASIMD);
+    if (isa == CPU_DOTPROD) return has_bit(AT_HWCAP, ASIMDDP);
+    if (isa == CPU_I8MM) return cpu_has(CPU_DOTPROD) && has_bit(AT_HWCAP2, I8MM2);
+    return false;
 #else
     return false;
 #endif

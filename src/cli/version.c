@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "attn/attn_backend.h"
+#include "base/amx.h"
 #include "base/available.h"
 #include "base/cpu.h"
 #include "cuda/cuda_runner.h"
@@ -62,6 +63,11 @@ static void print_cpu(void)
     const unsigned cpus = cpus_available();
     uname(&system);
     printf("cpu: %s, %s, %u to be used\n", system.machine, name, cpus);
+    printf("instructions:");
+    for (cpu_isa isa = CPU_SCALAR; isa < CPU_NUM_ISAS; isa++)
+        if (cpu_isa_name(isa) && (isa == CPU_AMX ? amx_permitted(NULL) : cpu_has(isa)))
+            printf(" %s", cpu_isa_name(isa));
+    printf("\n");
     printf("kernels: products %s, attention %s, norms %s", gemm_isa_name(gemm_isa_find(NULL)),
            attn_cpu(NULL)->name, model_ops_find(NULL)->name);
     if (cpu_cap()) printf(" (RADISH_ISA=%s)", cpu_cap());

@@ -61,8 +61,8 @@ typedef struct gemm_weight gemm_weight;
 typedef struct gemm_isa gemm_isa;
 
 /* The kernels of one instruction set: "amx", "avx512bf16", "avx512vnni", "avx512",
- * "avxvnni", "avx2", "scalar", or NULL for the best that this CPU has. NULL when the CPU lacks it or it is
- * unknown. */
+ * "avxvnni", "avx2", on aarch64 "i8mm", "dotprod", "neon", "scalar", or NULL for the best that this
+ * CPU has. NULL when the CPU lacks it or it is unknown. */
 const gemm_isa *gemm_isa_find(const char *name);
 const char *gemm_isa_name(const gemm_isa *isa);
 
@@ -76,8 +76,9 @@ const char *gemm_type_name(gemm_type type);
 
 /* An N x K weight; isa NULL means the best. Every row must be set before it is run.
  * RAD_E_INVAL for n or k of 0, an unknown type, or a k that the file's blocks of 256 do
- * not divide (the K types), or pairs (bf16w, f16w); RAD_E_NOMEM with the bytes wanted. The memory is not
- * touched but for the padding, so that the threads that set the rows share the page faults. */
+ * not divide (the K types), or pairs (bf16w, f16w); RAD_E_NOMEM with the bytes wanted. The memory
+ * is not touched but for the padding, so that the threads that set the rows share the page faults.
+ */
 rad_status gemm_weight_create(const rad_env *env, gemm_type type, uint32_t n, uint32_t k,
                               const gemm_isa *isa, gemm_weight **out, rad_error *err);
 
@@ -114,8 +115,8 @@ void gemm_weight_set_next(gemm_weight *w, const gemm_weight *next);
 size_t gemm_weight_bytes(gemm_type type, uint32_t n, uint32_t k);
 
 /* Packs rows [first, first + count): `rows` is [count][K] with `ldr` floats from one
- * row to the next, rounded to the weight's type: f32, bf16, bf16w, f16w or q8_0. Different rows may be
- * set from different threads at one time. Several matrices that read the same x (Q, K, V) can be
+ * row to the next, rounded to the weight's type: f32, bf16, bf16w, f16w or q8_0. Different rows may
+ * be set from different threads at one time. Several matrices that read the same x (Q, K, V) can be
  * stacked in one weight this way. Whole panels of rows are fastest. Here and below, all rows of one
  * call are of one part. */
 void gemm_weight_set_rows(gemm_weight *w, uint32_t first, uint32_t count, const float *rows,
@@ -179,8 +180,8 @@ typedef struct gemm_item {
 } gemm_item;
 
 /* gemm_run_rounded for all items in one parallel region. Their weights have one depth and are
- * rounded for alike (f32, bf16, bf16w, f16w, or any quantised types). Rows lie ldx and ldo floats apart,
- * in scratch as if they were one product's. */
+ * rounded for alike (f32, bf16, bf16w, f16w, or any quantised types). Rows lie ldx and ldo floats
+ * apart, in scratch as if they were one product's. */
 void gemm_run_items(gemm_item *items, uint32_t num_items, size_t ldx, size_t ldo,
                     compute_pool *pool, void *scratch);
 

@@ -23,6 +23,9 @@ static bool usable(const gemm_isa *isa)
     const char *why;
     if (!isa->f32) return false; /* compiled for another architecture */
     if (isa == &gemm_scalar) return true;
+    if (isa == &gemm_neon) return cpu_has(CPU_NEON);
+    if (isa == &gemm_dotprod) return cpu_has(CPU_DOTPROD);
+    if (isa == &gemm_i8mm) return cpu_has(CPU_I8MM);
     if (isa == &gemm_avx2) return cpu_has(CPU_AVX2);
     if (isa == &gemm_avxvnni) return cpu_has(CPU_AVXVNNI);
     if (isa == &gemm_avx512) return cpu_has(CPU_AVX512);
@@ -35,9 +38,9 @@ static bool usable(const gemm_isa *isa)
 
 const gemm_isa *gemm_isa_find(const char *name)
 {
-    static const gemm_isa *const best_first[] = {&gemm_amx,        &gemm_amx_vnni, &gemm_avx512bf16,
-                                                 &gemm_avx512vnni, &gemm_avx512,   &gemm_avxvnni,
-                                                 &gemm_avx2,       &gemm_scalar};
+    static const gemm_isa *const best_first[] = {
+        &gemm_amx,  &gemm_amx_vnni, &gemm_avx512bf16, &gemm_avx512vnni, &gemm_avx512, &gemm_avxvnni,
+        &gemm_avx2, &gemm_i8mm,     &gemm_dotprod,    &gemm_neon,       &gemm_scalar};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++)
         if ((!name || strcmp(name, best_first[i]->name) == 0) && usable(best_first[i]))
             return best_first[i];

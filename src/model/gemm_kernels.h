@@ -108,10 +108,12 @@ struct gemm_quant_isa {
 
 extern const gemm_isa gemm_scalar, gemm_avx2, gemm_avxvnni, gemm_avx512, gemm_avx512vnni,
     gemm_avx512bf16;
+extern const gemm_isa gemm_neon, gemm_dotprod, gemm_i8mm;
 extern const gemm_isa gemm_amx;
 extern const gemm_isa gemm_amx_vnni; /* gemm_amx without quant_block */
 extern const gemm_quant_isa gemm_quant_scalar, gemm_quant_avx2, gemm_quant_avxvnni;
 extern const gemm_quant_isa gemm_quant_avx512vnni;
+extern const gemm_quant_isa gemm_quant_neon, gemm_quant_dotprod, gemm_quant_i8mm;
 
 gemm_quant_block gemm_amx_int8_block;
 

@@ -43,8 +43,10 @@ const scan_isa *scan_find(const char *name)
     static const struct {
         const scan_isa *isa;
         cpu_isa wants;
-    } best_first[] = {
-        {&scan_avx512, CPU_AVX512}, {&scan_avx2, CPU_AVX2}, {&scan_scalar, CPU_SCALAR}};
+    } best_first[] = {{&scan_avx512, CPU_AVX512},
+                      {&scan_avx2, CPU_AVX2},
+                      {&scan_neon, CPU_NEON},
+                      {&scan_scalar, CPU_SCALAR}};
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {
         const scan_isa *isa = best_first[i].isa;
         const bool here = isa == &scan_scalar || (isa->name && cpu_has(best_first[i].wants));

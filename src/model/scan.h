@@ -37,7 +37,7 @@ typedef struct scan_job {
 typedef void scan_run(const scan_job *job);
 
 typedef struct scan_isa {
-    const char *name; /* "avx512", "avx2", "scalar" */
+    const char *name; /* "avx512", "avx2", "neon", "scalar" */
     scan_run *delta, *mamba;
 } scan_isa;
 
@@ -45,6 +45,6 @@ typedef struct scan_isa {
  * the name is unknown. */
 const scan_isa *scan_find(const char *name);
 
-extern const scan_isa scan_scalar, scan_avx2, scan_avx512;
+extern const scan_isa scan_scalar, scan_avx2, scan_avx512, scan_neon;
 
 #endif
