@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-static const char *const isa_names[] = {"avx512",     "avx2", "scalar",
+static const char *const isa_names[] = {"avx512",     "avx2", "neon",        "scalar",
                                         "avx512bf16", "amx",  "amx-emulated"};
 
 typedef struct shape {
@@ -667,7 +667,7 @@ TEST(a_swapped_slot_changes_the_answer)
 
 TEST(exp_is_near_and_the_same_everywhere)
 {
-    const attn_kernels *isas[] = {&attn_isa_avx512.f32, &attn_isa_avx2.f32};
+    const attn_kernels *isas[] = {&attn_isa_avx512.f32, &attn_isa_avx2.f32, &attn_isa_neon.f32};
     const attn_kernels *scalar = &attn_isa_scalar.f32;
     uint64_t seed = test_seed();
     CHECK(scalar->exp(0) == 1 && scalar->exp(-INFINITY) == 0);
@@ -678,7 +678,7 @@ TEST(exp_is_near_and_the_same_everywhere)
         float y = scalar->exp(x);
         double want = x < -86 ? 0 : exp(x);
         CHECKF(fabs(y - want) <= 4 * 0x1p-24 * want, "exp(%a) = %a, not %a\n", x, y, want);
-        for (int j = 0; j < 2; j++)
+        for (size_t j = 0; j < RAD_COUNT(isas); j++)
             if (gear_attn_cpu(isa_names[j]))
                 CHECKF(isas[j]->exp(x) == y, "%s %a\n", isa_names[j], x);
     }

@@ -14,8 +14,8 @@
 #include <math.h>
 #include <radish/mla_kv_pool.h>
 
-static const char *const isa_names[] = {"avx512bf16", "amx",  "amx-emulated",
-                                        "avx512",     "avx2", "scalar"};
+static const char *const isa_names[] = {"avx512bf16", "amx",  "amx-emulated", "avx512",
+                                        "avx2",       "neon", "scalar"};
 
 enum { MOST_REQS = 12, MOST_GROUPS = 24, LAYER = 1 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

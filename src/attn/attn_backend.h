@@ -56,11 +56,10 @@ struct attn_backend {
 const attn_backend *attn_ref(void);
 
 /* The fast one: picks AMX, AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
- * this CPU has; or "amx", "avx512bf16", "avx512", "avx2", "scalar". NULL when the CPU lacks it.
- * It takes groups unless the batch has more than 1024 requests or 65536 rows (token x
- * head), or there are more than two threads per KV head: then members read for themselves.
- * It uses up to 2 MB of stack on the calling thread, 1 MB on the pool's: see
- * compute_thread_create. */
+ * this CPU has; or "amx", "avx512bf16", "avx512", "avx2", "neon", "scalar". NULL when the CPU lacks
+ * it. It takes groups unless the batch has more than 1024 requests or 65536 rows (token x head), or
+ * there are more than two threads per KV head: then members read for themselves. It uses up to 2 MB
+ * of stack on the calling thread, 1 MB on the pool's: see compute_thread_create. */
 const attn_backend *attn_cpu(const char *isa);
 
 /* What a backend's answers over a pool of this dtype are filed under: two names, two

@@ -380,6 +380,7 @@ static bool usable(const attn_cpu_backend *b)
     if (!b->isa->f32.attend) return false; /* compiled for another architecture */
     if (b->isa == &attn_isa_scalar) return true;
     if (b->isa == &attn_isa_avx2) return cpu_has(CPU_AVX2);
+    if (b->isa == &attn_isa_neon) return cpu_has(CPU_NEON);
     if (!b->bf16) return cpu_has(CPU_AVX512);
     return b->bf16->attend && cpu_has(CPU_AVX512BF16) &&
            (b->bf16 != &attn_tiles_amx || amx_usable(&why));
@@ -395,6 +396,7 @@ const attn_backend *attn_cpu(const char *isa)
          "cpu-avx512bf16-codes"},
         {{"cpu-avx512", attn_cpu_forward}, &attn_isa_avx512, NULL, NULL},
         {{"cpu-avx2", attn_cpu_forward}, &attn_isa_avx2, NULL, NULL},
+        {{"cpu-neon", attn_cpu_forward}, &attn_isa_neon, NULL, NULL},
         {{"cpu-scalar", attn_cpu_forward}, &attn_isa_scalar, NULL, NULL},
     };
     for (size_t i = 0; i < RAD_COUNT(best_first); i++) {

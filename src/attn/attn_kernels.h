@@ -172,7 +172,7 @@ typedef struct attn_isa {
     attn_kernels f32, bf16;
 } attn_isa;
 
-extern const attn_isa attn_isa_scalar, attn_isa_avx2, attn_isa_avx512;
+extern const attn_isa attn_isa_scalar, attn_isa_avx2, attn_isa_avx512, attn_isa_neon;
 extern const attn_kernels attn_pairs_avx512bf16;
 
 /* What attn_cpu() gives: a backend that attends by these kernels. */

@@ -21,8 +21,8 @@ LINE = re.compile(r"answers are bit-identical whatever the cache or the batch do
                   r"(?P<weights>[\w+]+) weights, (?P<kv>\w+) KV, attention (?P<attention>[\w-]+), "
                   r"products (?P<products>\w+)$")
 ATTENTION = {"cpu-amx", "cpu-amx-codes", "cpu-avx512bf16", "cpu-avx512bf16-codes",
-             "cpu-avx512", "cpu-avx2", "cpu-scalar"}
-PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "scalar"}
+             "cpu-avx512", "cpu-avx2", "cpu-neon", "cpu-scalar"}
+PRODUCTS = {"amx", "avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "i8mm", "dotprod", "neon", "scalar"}
 
 
 def cpu_flags():
