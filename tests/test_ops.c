@@ -192,7 +192,7 @@ static void scan_check(const scan_case *c, bool delta, const float *state, float
 
 TEST(scans_say_what_doubles_say_wherever_they_are_cut_on_every_instruction_set)
 {
-    static const char *const names[] = {"scalar", "avx2", "avx512"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "neon"};
     uint64_t seed = test_seed(), state = seed;
     for (uint32_t columns = 1; columns <= STATE_STRIP; columns += columns % 8 == 0 ? 1 : 7) {
         static scan_case c;
