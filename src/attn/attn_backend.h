@@ -55,7 +55,7 @@ struct attn_backend {
 /* The judge: scalar, obvious, slow. Any ISA. */
 const attn_backend *attn_ref(void);
 
-/* The fast one: picks AMX, AVX-512, AVX2 or portable C at run time. `isa` NULL means the best
+/* The fast one: picks AMX, AVX-512, AVX2, NEON or portable C at run time. `isa` NULL means the best
  * this CPU has; or "amx", "avx512bf16", "avx512", "avx2", "neon", "scalar". NULL when the CPU lacks
  * it. It takes groups unless the batch has more than 1024 requests or 65536 rows (token x head), or
  * there are more than two threads per KV head: then members read for themselves. It uses up to 2 MB

@@ -77,7 +77,6 @@ struct gemm_isa {
     void (*round_row)(const float *x, uint32_t k, void *dst);
 };
 
-/* The kernels of quantised weights, of one instruction set. */
 /* Every quantised type that has kernels, once: what each instruction set says of each. */
 #define GEMM_EACH_QUANT(SAY)                                                                       \
     SAY(q8_0)                                                                                      \
@@ -96,6 +95,7 @@ struct gemm_isa {
 
 #define GEMM_QUANT_FIELD(name) gemm_kernel *name;
 
+/* The kernels of quantised weights, of one instruction set. */
 struct gemm_quant_isa {
     GEMM_EACH_QUANT(GEMM_QUANT_FIELD)
     /* Of a tile of more than GEMM_LOW_ROWS rows a call computes half of the panel's outputs, as
