@@ -151,7 +151,6 @@ void engine_fill_stats(engine *e, engine_stats *s)
 {
     scheduler_get_stats(e->scheduler, &s->sched);
     if (e->publisher) kv_publisher_get_stats(e->publisher, &s->kv_events);
-    if (e->recorder) recorder_get_stats(e->recorder, &s->record);
     if (e->params.on_gpu &&
         cuda_runner_memory(e->runner, &s->gpu_free_bytes, &s->gpu_total_bytes) != RAD_OK)
         s->gpu_free_bytes = s->gpu_total_bytes = 0;
@@ -164,6 +163,8 @@ static void do_stats(engine *e, engine_call *c)
 
 void engine_add_stats(engine *e, engine_stats *stats)
 {
+    /* Its thread goes on while the scheduler sleeps. */
+    if (e->recorder) recorder_get_stats(e->recorder, &stats->record);
     stats->kv_populated_bytes = engine_populate_bytes(&e->populate) +
                                 engine_populate_bytes(&e->populate_window);
     stats->sched.num_waiting += message_ring_count(&e->to_tokenizer);
