@@ -26,7 +26,9 @@ typedef struct server {
     scheduler *s;
     answer *answers; /* [MOST_REQS] */
     uint32_t started, ended;
-    double from; /* when the last request got its first token */
+    double begun;   /* when the first request was asked, */
+    double from;    /* when the last one got its first token, */
+    double prompts; /* and how long that had taken in the last run, s */
 } server;
 
 static inline void must(rad_status status, const rad_error *err)
@@ -80,9 +82,10 @@ static inline uint64_t answers_now_ns(void *user)
     return (uint64_t)(bench_now() * 1e9);
 }
 
-/* bf16, for answers behind so many tokens each. `beside`: whose threads it has; NULL: its own. */
+/* bf16, for answers behind so many tokens each. `beside`: whose threads it has; NULL: its own. nextn:
+ * with the file's head that guesses. */
 static inline runner *answers_model(const gguf_file *file, uint32_t context, uint32_t max_tokens,
-                                    uint32_t max_logits, const runner *beside)
+                                    uint32_t max_logits, const runner *beside, bool nextn)
 {
     rad_error err = {0};
     runner *model;
@@ -94,7 +97,8 @@ static inline runner *answers_model(const gguf_file *file, uint32_t context, uin
                                         .context_length = context,
                                         .attn = attn_cpu(NULL),
                                         .num_threads = getenv("BENCH_CPU_TIME") ? 1 : 0,
-                                        .threads_of = beside};
+                                        .threads_of = beside,
+                                        .nextn = nextn};
     must(model_runner_create(NULL, file, &params, &model, &err), &err);
     return model;
 }
@@ -132,6 +136,7 @@ static inline void server_ask(server *v, uint32_t i, uint32_t num_ids, uint64_t 
 {
     enum { MOST_PROMPT = 512 };
     rad_error err = {0};
+    if (i == 0) v->begun = bench_now();
     rad_token ids[MOST_PROMPT];
     answer *a = &v->answers[i];
     uint64_t state = seed * MOST_REQS + i + 1;
@@ -167,6 +172,7 @@ static inline double server_run(server *v, uint32_t n)
     while (v->ended < n)
         scheduler_step(v->s);
     const double seconds = bench_now() - v->from;
+    v->prompts = v->from - v->begun;
     server_finish(v, n);
     return seconds;
 }

@@ -286,7 +286,7 @@ int main(int argc, char **argv)
     must(tokenizer_create(NULL, file, &tok, &err), &err);
     const uint32_t context = PROMPT + num_new;
     model = answers_model(file, context, 2048 + 3 * MOST_REQS,
-                          scheduler_max_batch_logits(MOST_REQS), NULL);
+                          scheduler_max_batch_logits(MOST_REQS), NULL, false);
     gguf_close(file);
     vocab_size = model->info.vocab_size;
     make_vocab(tok, &vocab);

@@ -159,6 +159,11 @@ bench_drafts() {
     echo "== bench_draft_model, llama-110m beside 18 M weights"
     small=$(model llama-18m llama-110m --layers 2 --width 256 --heads 4 --kv-heads 2 --ffn 768)
     $bin/bench/bench_draft_model "$(model llama-110m llama-110m)" "$small"
+    echo "== bench_draft_model, eight layers of qwen3.5-0.8b with a head of its own"
+    file=$work/qwen35-nextn.gguf # in a quick run, too: of two layers none would be attention
+    [ -f "$file" ] ||
+        tools/make-model.py --shape qwen3.5-0.8b --layers 8 --vocab 32000 --nextn 1 --type bf16 "$file" >&2
+    $bin/bench/bench_draft_model "$file" nextn 128
 }
 
 bench_windows() {
