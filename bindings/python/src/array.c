@@ -123,7 +123,10 @@ static int array_getbuffer(PyObject *self, Py_buffer *view, int flags)
         PyErr_SetString(PyExc_BufferError, "this Array is read-only");
         return -1;
     }
-    if ((flags & PyBUF_STRIDES) != PyBUF_STRIDES && !is_packed(a)) {
+    /* Who asks for strides can do with gaps, unless it asks for an order without them, too. */
+    int packed = (PyBUF_C_CONTIGUOUS | PyBUF_F_CONTIGUOUS | PyBUF_ANY_CONTIGUOUS) & ~PyBUF_STRIDES;
+    bool may_have_gaps = (flags & PyBUF_STRIDES) == PyBUF_STRIDES && !(flags & packed);
+    if (!may_have_gaps && !is_packed(a)) {
         PyErr_SetString(PyExc_BufferError, "this Array has gaps");
         return -1;
     }
@@ -263,6 +266,12 @@ static PyObject *array_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
     array *a = (array *)self;
     if (a->readonly) {
         PyErr_SetString(PyExc_BufferError, "this Array is read-only, and DLPack cannot say so");
+        return NULL;
+    }
+    for (int i = 0; i < a->ndim; i++) {
+        if (a->strides[i] >= 0) continue; /* torch has none such, and 1.13 aborts over them */
+        PyErr_SetString(PyExc_BufferError,
+                        "this Array runs backwards, which a DLPack tensor does not: copy it first");
         return NULL;
     }
     dl_managed *m = calloc(1, sizeof *m);

@@ -1,5 +1,6 @@
 """Tokens and slots come from, and go to, whatever holds int32 or int64."""
 import array
+import ctypes
 import unittest
 
 import radish
@@ -80,6 +81,25 @@ class Arrays(unittest.TestCase):
             rows.row(4)
         with self.assertRaises(IndexError):
             rows.row(2)[8]
+
+    def test_an_array_that_has_gaps_or_runs_backwards(self):
+        """A consumer that asks for memory without gaps would read beside it; torch 1.13 ends the
+        process over a negative stride."""
+        slots = filled().match_prefix(TOKENS, "int32").slots
+        get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+        with_strides, in_c_order = 0x18, 0x38
+        for part, order, good in ((slots, in_c_order, True), (slots[::2], with_strides, True),
+                                  (slots[::2], in_c_order, False), (slots[::-1], in_c_order, False)):
+            view = ctypes.create_string_buffer(200)  # a Py_buffer has 80 bytes
+            if good:
+                get(ctypes.py_object(part), view, order)
+                release(view)
+            else:
+                with self.assertRaisesRegex(BufferError, "has gaps"):
+                    get(ctypes.py_object(part), view, order)
+        slots[::2].__dlpack__()
+        with self.assertRaisesRegex(BufferError, "backwards"):
+            slots[::-1].__dlpack__()
 
     def test_what_an_array_shows_cannot_be_closed(self):
         rows = radish.ReqToTokenPool(3, 8)
