@@ -6,8 +6,8 @@
  * another thread while the interpreter's lock is given away.
  *
  *     KVAllocator --+
- *     ReqToTokenPool+-- realm {owner, busy, forks}      joined when the cache is made: the realms
- *     RadixCache  --+                                   of the parts point to that of the cache
+ *     ReqToTokenPool+-- realm {owner, busy, forks}      joined when the cache is made: it has its
+ *     RadixCache  --+                                   first part's, to which the others' point
  *
  * A child of a fork has copies of all objects, but neither the threads that move K/V nor a claim on
  * memory that the parent goes on using: there every call is refused, and nothing is destroyed. */
@@ -140,6 +140,13 @@ bool handle_join(handle *h, handle *other)
     if (!handle_is_free(other)) return refuse(other, "use by another object");
     realm *into = root(h), *r = root(other);
     if (into == r) return true;
+    if (h->home == into && into->refs == 1) { /* of an object being made: it joins the older realm,
+                                               * or an allocator of many caches had a line of them */
+        r->refs++;
+        drop(into);
+        h->home = r;
+        return true;
+    }
     r->into = into;
     into->refs++;
     return true;

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import unittest
 import weakref
 
@@ -381,6 +382,21 @@ class Misuse(unittest.TestCase):
         self.assertEqual(streaming.match_prefix(range(4)).prefix_tokens, 4)
         streaming.close()
         kv.close()
+
+    def test_an_allocator_outlives_many_caches(self):
+        """Each cache makes its parts its own, which once left a little memory behind each time."""
+        kv, rows, states = radish.KVAllocator(8), radish.ReqToTokenPool(2, 8), radish.KVAllocator(8)
+        radish.RadixCache(kv_allocator=states, req_to_token_pool=rows).close()
+        tracemalloc.start()
+        try:
+            for i in range(520):
+                if i == 20:
+                    before = tracemalloc.get_traced_memory()[0]
+                radish.RadixCache(kv_allocator=kv, req_to_token_pool=rows).close()
+            self.assertLess(tracemalloc.get_traced_memory()[0] - before, 500 * 8)
+        finally:
+            tracemalloc.stop()
+        self.assertEqual((kv.available_pages, states.available_pages, rows.available), (8, 8, 2))
 
     def test_cycles_are_collected(self):
         class Engine:
