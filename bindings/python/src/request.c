@@ -419,9 +419,11 @@ static PyObject *call_admit(PyObject *self, PyObject *req)
     rad_match match;
     rad_error err;
     rad_status status;
+    r->busy = true;
     LONG_CALL(
         r->kv.key.num_tokens >= LONG_TOKENS,
         status = (r->kv.key.session ? admit_turn : admit)(c, rows->rows, &r->kv, &match, &err));
+    r->busy = false;
     if (status) { /* all is as before */
         if (r->kv.lock.held) rad_cache_dec_lock_ref(c->cache, &r->kv.lock, NULL);
         if (r->kv.row && !had_row) {
@@ -552,13 +554,15 @@ static PyObject *call_finished(PyObject *self, fast_args args, Py_ssize_t nargs,
     request_object *r = request_of(c, a[0], "finished_req");
     if (!r || !cache_enter(c, "finished_req")) return NULL;
     rad_key key = r->kv.key;
+    int32_t priority = r->kv.priority;
     rad_error err;
     rad_status status;
     r->busy = true;
     LONG_CALL(r->kv.committed_len - r->kv.protected_len >= LONG_TOKENS,
               status = rad_cache_finished_req(c->cache, &r->kv, (int)is_insert, &err));
     r->busy = false;
-    if (!status) r->kv.key = key; /* the record is empty; its tokens are the object's */
+    r->kv.key = key; /* the record is empty; its tokens, names and priority are the object's */
+    r->kv.priority = priority;
     bind(r, c);
     if (!cache_leave(c)) return NULL;
     if (status) return raise_status(status, &err, "finished_req");
@@ -576,7 +580,9 @@ static PyObject *call_release_window(PyObject *self, fast_args args, Py_ssize_t 
     request_object *r = request_of(c, a[0], "release_window");
     if (!r || !cache_enter(c, "release_window")) return NULL;
     rad_error err;
+    r->busy = true; /* a free list of Python's is told of windows */
     rad_status status = rad_cache_release_window(c->cache, &r->kv, upto, &err);
+    r->busy = false;
     if (!cache_leave(c)) return NULL;
     if (status) return raise_status(status, &err, "release_window");
     Py_RETURN_NONE;
@@ -655,7 +661,9 @@ static PyObject *call_session_begin(PyObject *self, PyObject *req)
     request_object *r = request_of(c, req, "session_begin");
     if (!r || !cache_enter(c, "session_begin")) return NULL;
     rad_error err;
+    r->busy = true; /* evicts, and may ask a policy of Python's */
     rad_status status = rad_session_begin(c->cache, &r->kv, &err);
+    r->busy = false;
     bind(r, c);
     if (!cache_leave(c)) return NULL;
     if (status < 0) return raise_status(status, &err, "session_begin");
@@ -697,26 +705,48 @@ static PyObject *call_session_stats(PyObject *self, PyObject *none)
 
 /* ---- who owns what ---- */
 
-static const rad_req_kv **records_of(cache_object *c, PyObject *list, Py_ssize_t *count)
+/* The records of a caller's sequence. Each request is kept, and busy, until they are given back: the
+ * sequence may make them as it is asked, and another thread may empty it during the call. */
+typedef struct records {
+    const rad_req_kv **all;
+    request_object **requests;
+    Py_ssize_t count;
+} records;
+
+static void records_give_back(records *r)
 {
-    *count = list && list != Py_None ? PySequence_Size(list) : 0;
-    if (*count < 0) return NULL;
-    const rad_req_kv **all = PyMem_Calloc((size_t)*count + 1, sizeof *all);
-    if (!all) {
-        PyErr_NoMemory();
-        return NULL;
+    for (Py_ssize_t i = 0; i < r->count; i++) {
+        r->requests[i]->busy = false;
+        DECREF(r->requests[i]);
     }
-    for (Py_ssize_t i = 0; i < *count; i++) {
-        PyObject *item = PySequence_GetItem(list, i);
-        request_object *r = item ? request_of(c, item, "check_ownership") : NULL;
-        XDECREF(item); /* the caller's sequence keeps it */
-        if (!r) {
-            PyMem_Free(all);
-            return NULL;
+    PyMem_Free(r->requests);
+    PyMem_Free(r->all);
+}
+
+static bool records_take(records *r, cache_object *c, PyObject *list, const char *call)
+{
+    Py_ssize_t count = list && list != Py_None ? PySequence_Size(list) : 0;
+    *r = (records){0};
+    if (count < 0) return false;
+    r->all = PyMem_Calloc((size_t)count + 1, sizeof *r->all);
+    r->requests = PyMem_Calloc((size_t)count + 1, sizeof *r->requests);
+    bool good = r->all && r->requests;
+    if (!good) PyErr_NoMemory();
+    for (; good && r->count < count; r->count += good) {
+        PyObject *item = PySequence_GetItem(list, r->count);
+        request_object *one = item ? request_of(c, item, call) : NULL;
+        good = one != NULL;
+        if (good) {
+            r->requests[r->count] = one;
+            r->all[r->count] = &one->kv;
+        } else {
+            XDECREF(item);
         }
-        all[i] = &r->kv;
     }
-    return all;
+    for (Py_ssize_t i = 0; good && i < count; i++)
+        r->requests[i]->busy = true; /* only now: the sequence may name one twice */
+    if (!good) records_give_back(r);
+    return good;
 }
 
 static PyObject *call_check_ownership(PyObject *self, fast_args args, Py_ssize_t nargs,
@@ -725,14 +755,19 @@ static PyObject *call_check_ownership(PyObject *self, fast_args args, Py_ssize_t
     static signature s = {"check_ownership", 0, 1, {"reqs"}, {0}};
     cache_object *c = (cache_object *)self;
     PyObject *a[1];
-    Py_ssize_t count;
-    if (!args_read(&s, args, nargs, kwnames, a) || !cache_enter(c, "check_ownership")) return NULL;
-    const rad_req_kv **all = records_of(c, a[0], &count);
+    records reqs;
+    if (!args_read(&s, args, nargs, kwnames, a) || !records_take(&reqs, c, a[0], s.call))
+        return NULL;
+    bool entered = cache_enter(c, s.call), good = false;
     rad_error err;
     rad_status status = RAD_OK;
-    if (all) WITHOUT_GIL(status = rad_cache_check_ownership(c->cache, all, (uint32_t)count, &err));
-    PyMem_Free(all);
-    if (!cache_leave(c) || !all) return NULL;
+    if (entered) {
+        WITHOUT_GIL(status = rad_cache_check_ownership(c->cache, reqs.all, (uint32_t)reqs.count,
+                                                       &err));
+        good = cache_leave(c);
+    }
+    records_give_back(&reqs);
+    if (!good) return NULL;
     if (status) return raise_status(status, &err, "check_ownership");
     Py_RETURN_NONE;
 }
@@ -750,16 +785,20 @@ static PyObject *call_report_ownership(PyObject *self, fast_args args, Py_ssize_
     static signature s = {"report_ownership", 0, 1, {"reqs"}, {0}};
     cache_object *c = (cache_object *)self;
     PyObject *a[1], *list = NULL;
-    Py_ssize_t count;
-    if (!args_read(&s, args, nargs, kwnames, a) || !cache_enter(c, "report_ownership")) return NULL;
-    const rad_req_kv **all = records_of(c, a[0], &count);
+    records reqs;
+    if (!args_read(&s, args, nargs, kwnames, a) || !records_take(&reqs, c, a[0], s.call))
+        return NULL;
     rad_error err = {0};
     rad_status status = RAD_OK;
-    if (all) list = PyList_New(0);
-    if (list)
-        status = rad_cache_report_ownership(c->cache, all, (uint32_t)count, add_fault, list, &err);
-    PyMem_Free(all);
-    bool good = cache_leave(c);
+    bool good = false;
+    if (cache_enter(c, s.call)) {
+        list = PyList_New(0);
+        if (list)
+            status = rad_cache_report_ownership(c->cache, reqs.all, (uint32_t)reqs.count,
+                                                add_fault, list, &err);
+        good = cache_leave(c);
+    }
+    records_give_back(&reqs);
     if (list && good && !PyErr_Occurred() && (!status || status == RAD_E_CORRUPT)) return list;
     XDECREF(list);
     return status && good ? raise_status(status, &err, "report_ownership") : NULL;

@@ -217,6 +217,78 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(AttributeError):
             del request.committed_len
 
+    def test_requests_that_only_the_check_knows(self):
+        """A sequence may make its entries as it is asked: the check keeps what it reads."""
+        kv, rows, cache = parts()
+
+        class Fresh:
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, i):
+                request = radish.Request(range(100 * i, 100 * i + 30))
+                cache.admit(request)
+                cache.extend(request)
+                return request
+
+        cache.check_ownership(Fresh())
+        self.assertEqual((kv.available_pages, rows.available), (64, 4))
+        self.assertEqual(cache.report_ownership(Fresh()), [])
+        self.assertEqual((kv.available_pages, rows.available), (64, 4))
+        twice = Fresh()[0]
+        with self.assertRaises(radish.CorruptError):
+            cache.check_ownership([twice, twice])
+        twice.append(5)  # and it is nobody's any more
+        with self.assertRaises(TypeError):
+            cache.check_ownership([twice, 5])
+        twice.append(5)
+
+    def test_a_request_is_what_it_was_when_it_is_admitted_again(self):
+        _, _, cache = parts()
+        request = radish.Request(range(30), extra_key="lora", cache_salt="alice", priority=7)
+        for _ in range(2):  # retracted, and back
+            cache.admit(request)
+            cache.extend(request)
+            cache.finished_req(request)
+            self.assertEqual((len(request), request.priority, request.extra_key, request.cache_salt),
+                             (30, 7, "lora", "alice"))
+
+    def test_a_request_stays_as_it_is_while_it_is_admitted(self):
+        """The tree compares its tokens without the interpreter's lock; an append would move them."""
+        count = 70000
+        kv, rows = radish.KVAllocator(count), radish.ReqToTokenPool(1, count + 1000)
+        cache = radish.RadixCache(kv_allocator=kv, req_to_token_pool=rows)
+        cache.insert(range(count), kv.alloc(count))
+        request = radish.Request(range(count))
+        refused, stop = [], threading.Event()
+
+        def append():
+            while not stop.is_set():
+                try:
+                    request.append(1)
+                except radish.StateError as e:
+                    refused.append(str(e))
+                time.sleep(0)
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(10**6)  # it runs when admit gives the lock away, and only then
+        thread = threading.Thread(target=append)
+        try:
+            thread.start()
+            for _ in range(100000):
+                if len(request) > count:
+                    request.truncate(count)  # of when the thread began
+                cache.admit(request)
+                self.assertEqual(len(request), count)
+                cache.finished_req(request)
+                if refused:
+                    break
+            self.assertIn("in use by a call", refused[0])
+        finally:
+            stop.set()
+            sys.setswitchinterval(before)
+            thread.join()
+
     def test_what_is_dropped_gives_back_what_it_holds(self):
         kv, rows, cache = parts()
         request = radish.Request(range(30))
