@@ -1,50 +1,17 @@
 /* test_draft_nextn.c - a scheduler whose model has a head that guesses: answers are those without
  * it; how often it is right, also behind prefixes that others began; how much it is asked and fed,
  * on a clock that only a script moves; what becomes of one that fails. */
+#include "nextn_models.h"
 #include "test.h"
-#include "tiny_models.h"
 
 #include "model/model_runner.h"
 #include "sched/scheduler_impl.h"
 
-enum { VOCAB = 60, CONTEXT = 400, MOST_REQS = 40, MOST_NEW = 200 };
+enum { VOCAB = NEXTN_VOCAB, CONTEXT = 400, MOST_REQS = 40, MOST_NEW = 200 };
 
-static const tiny_model latent = {.arch = "deepseek2",
-                                  .vocab = VOCAB,
-                                  .layers = 2,
-                                  .dim = 64,
-                                  .ffn = 96,
-                                  .heads = 3,
-                                  .kv_heads = 1,
-                                  .head_dim = 40,
-                                  .v_head_dim = 32,
-                                  .rope_dim = 8,
-                                  .context = CONTEXT,
-                                  .q_rank = 32,
-                                  .kv_rank = 32,
-                                  .key = 28,
-                                  .value = 16,
-                                  .nextn = 1,
-                                  .nextn_knows = true};
-static const tiny_model hybrid = {.arch = "qwen35",
-                                  .vocab = VOCAB,
-                                  .layers = 2,
-                                  .dim = 64,
-                                  .ffn = 96,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 16,
-                                  .v_head_dim = 16,
-                                  .rope_dim = 8,
-                                  .context = CONTEXT,
-                                  .taps = 3,
-                                  .attention = 2,
-                                  .state_heads = 2,
-                                  .state_groups = 1,
-                                  .state_key = 16,
-                                  .state_value = 32,
-                                  .nextn = 1,
-                                  .nextn_knows = true};
+static const tiny_model latent = {NEXTN_LATENT, .context = CONTEXT, .nextn_knows = true};
+static const tiny_model hybrid = {
+    NEXTN_HYBRID, .layers = 2, .context = CONTEXT, .nextn_knows = true};
 
 typedef struct answer {
     req r;

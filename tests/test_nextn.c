@@ -2,49 +2,16 @@
  * reference, however the text was computed; what becomes of entries; and that the model beside them
  * says what it says without. */
 #include "model_bench.h"
-#include "tiny_models.h"
+#include "nextn_models.h"
 
 #include "gear/model_reference.h"
 
 #include <math.h>
 
-enum { VOCAB = 60, TOKENS = 90, GUESSES = 3, PAGE = 16 };
+enum { VOCAB = NEXTN_VOCAB, TOKENS = 90, GUESSES = 3, PAGE = 16 };
 
-static const tiny_model dense = {.arch = "deepseek2", /* not a mixture; q made of a few numbers */
-                                 .vocab = VOCAB,
-                                 .layers = 2,
-                                 .dim = 64,
-                                 .ffn = 96,
-                                 .heads = 3,
-                                 .kv_heads = 1,
-                                 .head_dim = 40,
-                                 .v_head_dim = 32,
-                                 .rope_dim = 8,
-                                 .context = 256,
-                                 .q_rank = 32,
-                                 .kv_rank = 32,
-                                 .key = 28,
-                                 .value = 16,
-                                 .nextn = 1};
-static const tiny_model hybrid = {.arch = "qwen35",
-                                  .vocab = VOCAB,
-                                  .layers = 3,
-                                  .dim = 64,
-                                  .ffn = 96,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 16,
-                                  .v_head_dim = 16,
-                                  .rope_dim = 8,
-                                  .context = 256,
-                                  .tied = true,
-                                  .taps = 3,
-                                  .attention = 2,
-                                  .state_heads = 2,
-                                  .state_groups = 1,
-                                  .state_key = 16,
-                                  .state_value = 32,
-                                  .nextn = 1};
+static const tiny_model dense = {NEXTN_LATENT, .context = 256};
+static const tiny_model hybrid = {NEXTN_HYBRID, .layers = 3, .context = 256, .tied = true};
 
 /* And two mixtures; the first has a second head, which is left out. */
 static tiny_model model_of(int which)
