@@ -26,43 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peers.shim import Anything, StandIn
+
 VOCABULARY, WIDTH, LONGEST = 97, 16, 1024
-
-
-class Ignored:
-    """Does nothing, whatever is asked of it: a stream, an event, a decorator, a module's name."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def __call__(self, *args, **kwargs):
-        return args[0] if len(args) == 1 and callable(args[0]) else Ignored()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Ignored()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *args):
-        return False
-
-    def __or__(self, other):
-        return other
-
-    __ror__ = __or__
-
-    def __getitem__(self, key):
-        return Ignored()
-
-
-class IgnoredModule(types.ModuleType):
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Ignored
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -83,7 +49,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if ignored or missing else None
 
     def create_module(self, spec):
-        return IgnoredModule(spec.name)
+        return StandIn(spec.name)
 
     def exec_module(self, module):
         pass
@@ -91,7 +57,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def without_cuda(torch):
     """torch as mini-sglang calls it, on a machine without a GPU."""
-    stream = Ignored()
+    stream = Anything()
     for name in ("Stream", "stream", "Event"):
         setattr(torch.cuda, name, lambda *a, **k: stream)
     torch.cuda.set_stream = lambda s: None
@@ -154,7 +120,7 @@ class Engine:
         for req in batch.reqs:
             req.complete_one()
         tokens = torch.argmax(torch.stack(last) @ self.head, -1).to(torch.int32)
-        return Output(tokens, tokens, Ignored())
+        return Output(tokens, tokens, Anything())
 
 
 def load(peer):

@@ -46,9 +46,11 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "build/release/python"))
+sys.path.insert(0, str(ROOT / "tools"))
 
 import numpy as np  # noqa: E402
 import radish  # noqa: E402
+from peers.shim import StandIn  # noqa: E402
 
 BLOCK, ROWS = 500, 4
 
@@ -80,34 +82,6 @@ class Trace:
 
 
 # ---- SGLang, as it is in PEER ----
-
-class Anything:
-    """What a module that is not needed here has: a class, a decorator, a constant."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def __call__(self, *args, **kwargs):
-        return args[0] if args and callable(args[0]) else Anything()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything()
-
-    def __mro_entries__(self, bases):
-        return () if len(bases) > 1 else (object,)
-
-    def __bool__(self):
-        return False
-
-
-class StandIn(types.ModuleType):
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Anything()
-
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Of SGLang the modules of its caches (OWN) as they are there; all else of it, and triton, stood in for."""
