@@ -127,6 +127,14 @@ class RadixCache(_base.BasePrefixCache):
 
     MOST_PAGES = 1 << 20  # if nothing says how many there are; 5 bytes each
 
+    def __new__(cls, *args, **kwargs):
+        if cls.__module__.startswith("sglang.srt."):  # install() made this class their base
+            raise NotImplementedError(
+                f"radish.sglang: SGLang's {cls.__name__} works on the nodes of SGLang's own tree, and "
+                "radish.sglang.install() has put radish's in its place: start without the option that asks for "
+                "it (--enable-hierarchical-cache), or without install()")
+        return super().__new__(cls)
+
     def __init__(self, params):
         pool = params.token_to_kv_pool_allocator
         self.disable = params.disable

@@ -550,6 +550,11 @@ class UnifiedRadixCache(_Components):
         super().__init__(params, params.tree_components)
         self.tree_core = _TreeCore(self)
 
+    def init_hicache(self, *args, **kwargs):
+        """SGLang's registry calls it where host tiers are asked for."""
+        raise NotImplementedError("radish.sglang: host tiers are not behind SGLang's interface: start without "
+                                  "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+
 
 class _TreeCore:
     """What SGLang asks its tree core for to look at it."""

@@ -238,6 +238,18 @@ class Components(unittest.TestCase):
         self.assertIs(type(made(True, disabled=True, full_tokens=0)), self.sglang.PureSWAChunkCache)
         with self.assertRaisesRegex(ValueError, "enable-hierarchical-cache"):
             made(tiers=True)
+        with self.assertRaisesRegex(NotImplementedError, "enable-hierarchical-cache"):
+            made(True).init_hicache(None, None)  # SGLang's own registry, behind install()
+
+    def test_caches_that_sglang_derives_from_its_tree_are_refused(self):
+        """Behind install() its HiRadixCache has radish's class for a base, and would call what is not there."""
+        theirs = type("HiRadixCache", (self.sglang.RadixCache,), {
+            "__module__": "sglang.srt.mem_cache.hiradix_cache", "__init__": lambda self, params, args: None})
+        with self.assertRaisesRegex(NotImplementedError, "HiRadixCache .*--enable-hierarchical-cache"):
+            theirs(self.Params(), None)
+        ours = type("Derived", (self.sglang.RadixCache,), {"__module__": "engine"})
+        self.assertEqual(ours(self.Params(req_to_token_pool=States(4), page_size=1,
+                                          token_to_kv_pool_allocator=Pages(16, 16, 1))).total_size(), 0)
 
     def test_what_a_session_refers_to_goes_last(self):
         pool, rows = Pages(64, 64, 1), Rows()
