@@ -1,6 +1,6 @@
 """Types of radish._core. What each does stands in its docstring: help(radish.RadixCache)."""
-from typing import (Any, Callable, Iterable, Literal, NamedTuple, Optional, Protocol, Sequence,
-                    Tuple, TypeVar, Union, overload)
+from typing import (Any, Callable, Dict, Iterable, List, Literal, NamedTuple, Optional, Protocol,
+                    Sequence, Tuple, TypeVar, Union, overload)
 
 __version__: str
 VERSION: int
@@ -19,7 +19,12 @@ Ints = Union["Array", _Tensor, _Capsule, Sequence[int], Any]
 DType = Literal["int32", "int64"]
 Name = Optional[Union[str, bytes]]  # of a namespace
 Node = int  # 0: the root
-_Out = TypeVar("_Out")
+
+class _Place(Protocol):  # an array of the caller's
+    def __len__(self) -> int: ...
+    def __setitem__(self, key: Any, value: Any, /) -> Any: ...
+
+_Out = TypeVar("_Out", bound=Union["Array", _Place])
 _KVDType = Literal["float32", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2", "int8"]
 _Policy = Literal["lru", "lfu", "fifo", "mru", "filo", "priority", "slru", "cost", "user"]
 _HostPolicy = Literal["lru", "lfu", "fifo", "mru", "filo", "priority", "slru", "cost"]
@@ -49,7 +54,7 @@ class Array:
     def address(self) -> int: ...
     def __len__(self) -> int: ...
     def __getitem__(self, key: Union[int, slice]) -> Any: ...
-    def tolist(self) -> list: ...
+    def tolist(self) -> List[Any]: ...
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> Tuple[int, int]: ...
 
@@ -369,7 +374,7 @@ class Explanation(NamedTuple):
     other_namespace_tokens: int
     num_nodes: int
     eviction: Optional[Eviction]
-    nodes: list  # of (node, tokens of it that matched)
+    nodes: List[Tuple[Node, int]]  # and tokens of it that matched
 
 class KVEvent(NamedTuple):
     type: Literal["BlockStored", "BlockRemoved", "AllBlocksCleared", "Lost"]
@@ -379,9 +384,9 @@ class KVEvent(NamedTuple):
     has_cache_salt: bool
     namespace_id: int
     lost_blocks: int
-    block_hashes: list
+    block_hashes: List[int]
     parent_block_hash: Optional[int]
-    token_ids: list
+    token_ids: List[int]
 
 class SessionStats(NamedTuple):
     open: int
@@ -594,7 +599,7 @@ class HiRadixCache(Cache):
                  host_pool: Optional[HostKVPool] = None,
                  window_host_pool: Optional[HostKVPool] = None,
                  host_states: Optional[StatePool] = None,
-                 identity: Union[None, str, dict] = None, storage: Optional[Storage] = None,
+                 identity: Union[None, str, Dict[str, Any]] = None, storage: Optional[Storage] = None,
                  write_policy: Literal["write_through", "write_through_selective",
                                        "write_back"] = "write_through",
                  prefetch_policy: Literal["best_effort", "wait_complete",
@@ -615,7 +620,7 @@ class HiRadixCache(Cache):
     def prefetch_revoke(self, ticket: int, /) -> None: ...
     def attach_storage(self, backend: Storage, /) -> bool: ...
     def detach_storage(self) -> bool: ...
-    def identify(self, identity: Union[str, dict], /) -> bool: ...
+    def identify(self, identity: Union[str, Dict[str, Any]], /) -> bool: ...
     def drain(self, timeout_ns: int, /) -> bool: ...
     def wait(self, timeout_ns: int, /) -> Optional[bool]: ...
     def clear(self, *, device: bool = False, host: bool = False,
