@@ -337,7 +337,9 @@ static PyMethodDef own_calls[] = {
      "poll() -> None\n\nFinished transfers become visible: once a step."},
     {"reset", call_reset, METH_NOARGS, "reset() -> None\n\nForgets everything."},
     {"close", cache_close, METH_NOARGS,
-     "close() -> None\n\nGives its memory back. Its locks, requests and handles are dead then."},
+     "close() -> None\n\nGives its memory back. Its locks, requests and handles are dead then. "
+     "What it "
+     "cached stays taken in its allocator: reset() before, where that goes on."},
     {"take_over", handle_take_over, METH_NOARGS,
      "take_over() -> None\n\nMakes the calling thread the owner of the cache, its allocator and "
      "its pools."},

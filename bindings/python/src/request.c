@@ -705,8 +705,8 @@ static PyObject *call_session_stats(PyObject *self, PyObject *none)
 
 /* ---- who owns what ---- */
 
-/* The records of a caller's sequence. Each request is kept, and busy, until they are given back: the
- * sequence may make them as it is asked, and another thread may empty it during the call. */
+/* The records of a caller's sequence. Each request is kept, and busy, until they are given back:
+ * the sequence may make them as it is asked, and another thread may empty it during the call. */
 typedef struct records {
     const rad_req_kv **all;
     request_object **requests;
@@ -762,8 +762,8 @@ static PyObject *call_check_ownership(PyObject *self, fast_args args, Py_ssize_t
     rad_error err;
     rad_status status = RAD_OK;
     if (entered) {
-        WITHOUT_GIL(status = rad_cache_check_ownership(c->cache, reqs.all, (uint32_t)reqs.count,
-                                                       &err));
+        WITHOUT_GIL(
+            status = rad_cache_check_ownership(c->cache, reqs.all, (uint32_t)reqs.count, &err));
         good = cache_leave(c);
     }
     records_give_back(&reqs);
@@ -794,8 +794,8 @@ static PyObject *call_report_ownership(PyObject *self, fast_args args, Py_ssize_
     if (cache_enter(c, s.call)) {
         list = PyList_New(0);
         if (list)
-            status = rad_cache_report_ownership(c->cache, reqs.all, (uint32_t)reqs.count,
-                                                add_fault, list, &err);
+            status = rad_cache_report_ownership(c->cache, reqs.all, (uint32_t)reqs.count, add_fault,
+                                                list, &err);
         good = cache_leave(c);
     }
     records_give_back(&reqs);

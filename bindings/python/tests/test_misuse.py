@@ -455,6 +455,16 @@ class Misuse(unittest.TestCase):
         streaming.close()
         kv.close()
 
+    def test_a_cache_is_reset_before_it_leaves_an_allocator(self):
+        kv, rows, cache = parts()
+        for reset, left in ((True, 64), (False, 62)):
+            cache = radish.RadixCache(kv_allocator=kv)
+            cache.insert(range(8), [4 * p + i for p in kv.alloc(2) for i in range(4)])
+            if reset:
+                cache.reset()
+            cache.close()
+            self.assertEqual(kv.available_pages, left)
+
     def test_an_allocator_outlives_many_caches(self):
         """Each cache makes its parts its own, which once left a little memory behind each time."""
         kv, rows, states = radish.KVAllocator(8), radish.ReqToTokenPool(2, 8), radish.KVAllocator(8)
