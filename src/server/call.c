@@ -470,11 +470,13 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     return c;
 }
 
-/* What of the wishes for the answer this model's formats cannot do. */
+/* What of the wishes for the answer this model's formats cannot do. A call that must come is one by
+ * what was asked for, and call_finish_form says what it lacks. */
 static bool check_output(call *c)
 {
     const api_output *o = &c->request.output;
-    if (!o->calls || !o->one_call || c->server->output.calls) return true;
+    if (!o->calls || !o->one_call || c->server->output.calls || c->request.called.required)
+        return true;
     return api_fail(&c->error, 400, "parallel_tool_calls",
                     "'parallel_tool_calls': false is not possible: how this model writes calls is "
                     "not known (--tool-call-parser)");

@@ -179,12 +179,17 @@ def test_a_template_that_drops_tools_is_an_error_and_so_is_a_parser_that_is_not_
     with Double([{"say": "x"}]) as d:
         error = d.chat("x", tools=TOOLS, want=400)["error"]
         check(error["param"] == "tools" and "does not read them" in error["message"], error)
+        named = {"type": "function", "function": {"name": TOOLS[0]["function"]["name"]}}
+        error = d.chat("x", tools=TOOLS, tool_choice=named, want=400)["error"]
+        check(error["param"] == "tools" and "does not read them" in error["message"], error)
     unread = TEMPLATE.replace("<tool_call></tool_call>", "").replace("<tool_call>", "(").replace("</tool_call>", ")")
     with Double([{"say": SAID}], template=unread) as d:
         message = d.chat("x", tools=TOOLS)["choices"][0]["message"]
         check("tool_calls" not in message and message["content"].endswith("</tool_call>"), message)
         error = d.chat("x", tools=TOOLS, parallel_tool_calls=False, want=400)["error"]
         check(error["param"] == "parallel_tool_calls", error)
+        error = d.chat("x", tools=TOOLS, tool_choice=named, want=400)["error"]
+        check(error["param"] == "tool_choice" and "parallel" not in error["message"], error)
     check("they come back as text" in d.log, d.log)
     try:
         with Double([{"say": "x"}], "--tool-call-parser", "nonsense"):
