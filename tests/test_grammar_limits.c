@@ -208,6 +208,37 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
     free(r);
 }
 
+/* Clients write a pattern again for each property that has it. It is compiled once, and another
+ * beside it once more; forty times would be refused. */
+TEST(a_pattern_is_compiled_once)
+{
+    enum { MANY = 40 };
+    rig_vocab *r = malloc(sizeof *r);
+    uint64_t steps[2];
+    rig_begin(r);
+    CHECK_OK(rig_finish(r, NULL, 0));
+    for (int other = 0; other < 2; other++) {
+        char text[8192];
+        size_t len = (size_t)sprintf(text, "{\"type\": \"object\", \"properties\": {\"p\": {}");
+        for (int i = 0; i < MANY; i++)
+            len += (size_t)sprintf(
+                text + len, ", \"p%d\": {\"type\": \"string\", \"pattern\": \"^\\\\p{Lu}%s$\"}", i,
+                other && i % 2 ? "+" : "");
+        sprintf(text + len, "}}");
+        rad_error err = {0};
+        grammar_stats stats;
+        grammar *g = rig_compile(r, GRAMMAR_JSON_SCHEMA, text, &err);
+        CHECKF(g != NULL, "%s\n", err.text);
+        grammar_get_stats(g, &stats);
+        steps[other] = stats.steps;
+        grammar_unref(g);
+    }
+    CHECKF(steps[0] < 12000000 && steps[1] > steps[0] + 1000000, "%llu, %llu\n",
+           (unsigned long long)steps[0], (unsigned long long)steps[1]);
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
 /* References that double from one to the next: each way through them counts as work. */
 TEST(every_way_through_references_is_counted)
 {

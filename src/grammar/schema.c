@@ -158,7 +158,7 @@ static void compiler_fini(schema_compiler *c)
 {
     gr_mem *mem = &c->b->mem;
     for (uint32_t i = 0; i < c->num_patterns; i++)
-        dfa_fini(&c->patterns[i]);
+        dfa_fini(&c->patterns[i].texts);
     if (c->has_any_name) dfa_fini(&c->any_name);
     dfa_fini(&c->others);
     GR_DROP(mem, c->others_names, c->cap_others_names);
@@ -166,7 +166,7 @@ static void compiler_fini(schema_compiler *c)
     GR_DROP(mem, c->members, c->cap_members);
     GR_DROP(mem, c->goals, c->cap_goals);
     gr_slots_drop(mem, &c->by_hash);
-    keys_fini(&c->pattern_of);
+    gr_slots_drop(mem, &c->pattern_of);
     keys_fini(&c->checked);
 }
 
@@ -211,7 +211,6 @@ static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *
                          .bare = bare};
     schema_set set = {.count = 0};
     uint32_t goal = NEVER;
-    keys_init(&c.pattern_of, &b->mem);
     keys_init(&c.checked, &b->mem);
     if (!schema_failed(&c) && schema_check(&c, c.root) && schema_hold(&c, &set, c.root))
         goal = schema_goal_of(&c, &set);

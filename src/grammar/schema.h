@@ -43,6 +43,13 @@ typedef struct schema_goal {
     uint8_t empty; /* 0: not looked at, 1: being looked at, 2: has values, 3: has none */
 } schema_goal;
 
+/* An expression, and the texts that match it, as a whole or in some place. */
+typedef struct schema_pattern {
+    const char *expression;
+    bool whole;
+    dfa texts;
+} schema_pattern;
+
 typedef struct schema_compiler {
     gr_builder *b;
     json_t *root;
@@ -51,9 +58,10 @@ typedef struct schema_compiler {
     schema_goal *goals;
     uint32_t num_goals, cap_goals;
     gr_slots by_hash; /* goals */
-    dfa *patterns;
+    schema_pattern *patterns;
     uint32_t num_patterns, cap_patterns;
-    gr_keys pattern_of, checked; /* by address: of an expression, of a schema */
+    gr_slots pattern_of;         /* by its text: clients write one again for each property */
+    gr_keys checked;             /* schemas, by address */
     const json_t *candidates;    /* an enum whose own values are looked at: they are in it */
     const json_t *undecided[64]; /* schemas whose oneOf is being looked at */
     uint32_t num_undecided;

@@ -2,30 +2,38 @@
 #include "grammar/regex.h"
 #include "grammar/schema_impl.h"
 
+static uint64_t pattern_hash(const void *owner, uint32_t id)
+{
+    const char *text = ((const schema_compiler *)owner)->patterns[id].expression;
+    return gr_hash_text(text, strlen(text));
+}
+
 const dfa *schema_pattern_dfa(schema_compiler *c, const char *expression, bool whole)
 {
     gr_mem *mem = &c->b->mem;
-    uint32_t id = keys_find(&c->pattern_of, (uintptr_t)expression);
-    if (id == NO_KEY) {
-        dfa d;
-        rad_error *err = mem->err, words = {0};
-        mem->err = &words;
-        bool ok = regex_dfa(c->b, &d, expression, strlen(expression), c->form, whole);
-        mem->err = err;
-        if (!ok) {
-            if (err)
-                rad_fail(err, mem->status, "\"pattern\" %.100s: %.300s", expression, words.text);
-            return NULL;
-        }
-        id = keys_add(&c->pattern_of, (uintptr_t)expression);
-        if (schema_failed(c) || !GR_GROW(mem, c->patterns, c->cap_patterns, (uint64_t)id + 1)) {
-            dfa_fini(&d);
-            return NULL;
-        }
-        c->patterns[id] = d;
-        c->num_patterns = id + 1;
+    const size_t len = strlen(expression);
+    uint64_t h = gr_hash_text(expression, len);
+    if (!gr_work(mem, len) ||
+        !gr_slots_room(mem, &c->pattern_of, 0, c->num_patterns, pattern_hash, c))
+        return NULL;
+    for (uint32_t id; (id = *gr_slot(&c->pattern_of, h)); h++) {
+        const schema_pattern *p = &c->patterns[id - 1];
+        gr_work(mem, 1);
+        if (p->whole == whole && strcmp(p->expression, expression) == 0) return &p->texts;
     }
-    return &c->patterns[id];
+    if (!GR_GROW(mem, c->patterns, c->cap_patterns, (uint64_t)c->num_patterns + 1)) return NULL;
+    dfa d;
+    rad_error *err = mem->err, words = {0};
+    mem->err = &words;
+    const bool ok = regex_dfa(c->b, &d, expression, len, c->form, whole);
+    mem->err = err;
+    if (!ok) {
+        if (err) rad_fail(err, mem->status, "\"pattern\" %.100s: %.300s", expression, words.text);
+        return NULL;
+    }
+    c->patterns[c->num_patterns] = (schema_pattern){expression, whole, d};
+    *gr_slot(&c->pattern_of, h) = ++c->num_patterns;
+    return &c->patterns[c->num_patterns - 1].texts;
 }
 
 bool schema_matches(schema_compiler *c, const char *expression, bool whole, const char *text,
