@@ -334,6 +334,8 @@ static void ask_prepared(scheduler *s, draft_kind kind, draft_seat *seats, uint3
         const float right = draft_chance(d, seat->r, kind, 0);
         if (brings(right, seat->room) <= seat->offer.brings && !d->at_any_price) continue;
         room = RAD_MAX(room, seat->room);
+        seat->r->draft.offered = seat->offer.count;
+        seat->r->draft.offered_right = seat->offer.right;
         asked[num_asked] = seat;
         reqs[num_asked++] = seat->r;
     }

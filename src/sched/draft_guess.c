@@ -19,6 +19,28 @@ guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs)
     return &p->of[draft_price_bucket(num_reqs)];
 }
 
+/* Whether so many tokens in so many ns are a better rate than a step with what others guess for the
+ * same requests: that is there already. */
+static bool beats_offers(const draft_price *price, draft_guessing *const *all, uint32_t count,
+                         uint32_t num_decodes, double tokens, double ns)
+{
+    double other_ns = price->step, other_tokens = num_decodes;
+    bool any = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const req_draft *d = &all[i]->r->draft;
+        const double row = draft_price_of_row(price, req_num_fill(all[i]->r));
+        double likely = d->offered_right;
+        for (uint32_t k = 0; k < d->offered && likely * other_ns > MARGIN * row * other_tokens;
+             k++) {
+            other_ns += row;
+            other_tokens += likely;
+            likely *= d->offered_right;
+            any = true;
+        }
+    }
+    return !any || tokens * other_ns > MARGIN * other_tokens * ns;
+}
+
 uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *const *all,
                           uint32_t count, uint32_t most, uint32_t num_decodes, double *saves)
 {
@@ -27,6 +49,7 @@ uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *co
     double cost = pass->ns;
     double ns = price->step, tokens = num_decodes, likely[DRAFT_FULL];
     uint32_t n = 0;
+    *saves = 0;
     if (!pass->count || price->guessed) most = RAD_MIN(most, (uint32_t)FIRST_GUESSES);
     for (uint32_t i = 0; i < count; i++) {
         likely[i] = all[i]->chance;
@@ -40,6 +63,7 @@ uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *co
         ns += cost;
         tokens += more;
     }
+    if (!n || !beats_offers(price, all, count, num_decodes, tokens, ns)) return 0;
     *saves = (price->step / num_decodes - ns / tokens) * num_decodes / RAD_MAX(count, 1u);
     return n;
 }

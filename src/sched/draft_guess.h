@@ -7,7 +7,8 @@
  *
  * Paying: a step of D requests takes C ns and brings D tokens. A token more for each of n requests
  * takes P (a pass of the source) and n rows of the model, and brings the chance that it and those
- * before it are right. As in draft.c it pays as long as it brings tokens at a better rate. */
+ * before it are right. As in draft.c it pays as long as it brings
+ * tokens at a better rate, and at a better one than with what others guess, who need no pass. */
 #ifndef SCHED_DRAFT_GUESS_H
 #define SCHED_DRAFT_GUESS_H
 
