@@ -332,6 +332,33 @@ TEST(a_head_is_not_asked_where_others_guess_well_enough)
     close_rig(g);
 }
 
+/* Half a step more than there was has been spent in vain: that takes 50 steps to come back. */
+TEST(passes_are_paid_from_a_budget)
+{
+    rig *g = open_rig(&hybrid);
+    rad_token ids[30];
+    scheduler_stats st;
+    g->step_ns = 4e6, g->row_ns = 2e5, g->guess_ns = 8e5;
+    start(g, 1, true);
+    prompt(ids, 30, 0, 1);
+    g->s->drafts.computed.left = -0.5;
+    add(g, 0, ids, 30, 190);
+    finish(g, 1);
+    scheduler_get_stats(g->s, &st);
+    print_message("%llu tokens in %u steps\n", (unsigned long long)st.generated_tokens,
+                  g->forwards);
+    CHECK(g->forwards > 50 && g->forwards < 110 && g->guesses > 30);
+    CHECK(g->s->drafts.computed.left > 1); /* it was right */
+    g->s->drafts.computed.left = 0.5;
+    g->permille = 1000;
+    const uint32_t guesses = g->guesses;
+    add(g, 0, ids, 30, 190);
+    finish(g, 1);
+    CHECK(g->guesses > guesses && (g->guesses - guesses) * 0.2 < 0.5 + 1.9 + 1);
+    scheduler_destroy(g->s);
+    close_rig(g);
+}
+
 TEST(a_head_that_fails_is_not_asked_again)
 {
     rig *g = open_rig(&hybrid);

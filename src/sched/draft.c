@@ -281,6 +281,12 @@ static double row_in_steps(const drafter *d, uint32_t positions)
                             : draft_price_of_row(&d->price, positions) / d->price.step;
 }
 
+void draft_spend(drafter *d, draft_kind kind, double steps)
+{
+    draft_budget_spend(&d->budget, steps);
+    if (draft_source_of(kind)->prepare) draft_budget_spend(&d->computed, steps);
+}
+
 /* Some of what is offered, as many as pay and there is room for. False: there was a likely guess,
  * and a row is too dear for it. */
 static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
@@ -294,7 +300,7 @@ static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
     while (n && !fits(s, left, r, n))
         n--;
     if (n) take(s, left, r, n);
-    if (!d->at_any_price) draft_budget_spend(&d->budget, n * steps);
+    if (n && !d->at_any_price) draft_spend(d, seat->offer.kind, n * steps);
     r->draft.count = n;
     r->draft.kind = seat->offer.kind;
     r->draft.grade = seat->offer.grade;
@@ -379,6 +385,7 @@ static bool plan_step(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     const bool plain = !d->at_any_price && (!known || d->steps % PLAIN_EVERY == 0);
     const bool dear = known && rows_are_too_dear(d, num_decodes, pairs);
     const bool affordable = draft_budget_step(&d->budget) || d->at_any_price;
+    draft_budget_spend(&d->computed, -BUDGET_SHARE);
     const bool ask_now = affordable && (!dear || d->steps % ASK_EVERY == 0);
     d->steps++;
     d->requests = num_decodes;

@@ -59,7 +59,7 @@ typedef struct req_draft {
     uint32_t count; /* tokens behind its fill_ids that are rows of this step; 0 between steps */
     uint32_t kind;  /* draft_kind of them */
     uint32_t grade;
-    uint32_t offered;    /* tokens that others guess, while sources are asked that compute theirs; */
+    uint32_t offered;    /* tokens that others guess, for those who compute theirs; */
     float offered_right; /* each is, with this chance, if those before it are */
     uint32_t reserved;
     draft_counts counts;

@@ -19,6 +19,11 @@
  * What more it took, BUDGET_MOST at most, is taken off afterwards: by so much a price's first tries
  * can exceed the bound.
  *
+ * A second one (drafter.computed) is for sources that compute their guesses: from it their passes
+ * are paid, and their rows once more, and into it comes what they were right about. So what passes
+ * cost in vain is bounded as well. (What a small model catches up with is not in it: it is paid
+ * with what is to come, see draft_model.c.)
+ *
  * Below BUDGET_LOW all that is asked is spread over steps so that asking takes half of the share:
  * the rest is for rows, or nobody could ever show that he is right. */
 #ifndef SCHED_DRAFT_BUDGET_H

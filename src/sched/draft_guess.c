@@ -14,6 +14,14 @@ void guess_price_learn(guess_price *p, double ns)
     p->ns += (ns - p->ns) / RAD_MIN(++p->count, (uint32_t)MEAN_OF);
 }
 
+void guess_passed(scheduler *s, guess_prices *prices, uint32_t num_reqs, double ns)
+{
+    drafter *d = &s->drafts;
+    guess_price_learn(guess_price_of(prices, num_reqs), ns);
+    if (d->price.step > 0)
+        draft_budget_spend(&d->computed, RAD_MIN(ns / d->price.step, BUDGET_MOST));
+}
+
 guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs)
 {
     return &p->of[draft_price_bucket(num_reqs)];
@@ -50,6 +58,7 @@ uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *co
     double ns = price->step, tokens = num_decodes, likely[DRAFT_FULL];
     uint32_t n = 0;
     *saves = 0;
+    if (!(s->drafts.computed.left > 0)) return 0;
     if (!pass->count || price->guessed) most = RAD_MIN(most, (uint32_t)FIRST_GUESSES);
     for (uint32_t i = 0; i < count; i++) {
         likely[i] = all[i]->chance;

@@ -8,7 +8,9 @@
  * Paying: a step of D requests takes C ns and brings D tokens. A token more for each of n requests
  * takes P (a pass of the source) and n rows of the model, and brings the chance that it and those
  * before it are right. As in draft.c it pays as long as it brings
- * tokens at a better rate, and at a better one than with what others guess, who need no pass. */
+ * tokens at a better rate, and at a better one than with what others guess, who need no pass. What
+ * all of it may cost in vain, passes and rows, is bounded by a budget of its own
+ * (drafter.computed). */
 #ifndef SCHED_DRAFT_GUESS_H
 #define SCHED_DRAFT_GUESS_H
 
@@ -30,6 +32,9 @@ typedef struct guess_prices {
 
 void guess_price_learn(guess_price *p, double ns);
 guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs);
+
+/* A token for so many requests took ns. */
+void guess_passed(struct scheduler *s, guess_prices *prices, uint32_t num_reqs, double ns);
 
 /* Of one request. */
 typedef struct draft_guessing {

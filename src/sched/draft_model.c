@@ -277,7 +277,7 @@ static bool guess_next(scheduler *s, guess *all, uint32_t count)
     }
     if (!n || !run(s, true, &logits)) return false;
     (void)guess_take(s, &m->chooser, logits);
-    guess_price_learn(guess_price_of(&m->steps, n), (double)(s->env.now_ns(s->env.user) - start));
+    guess_passed(s, &m->steps, n, (double)(s->env.now_ns(s->env.user) - start));
     for (uint32_t i = 0; i < n; i++) {
         while (who[i]->of->known < req_num_fill(who[i]->r) - 1)
             mark_known(m, who[i]->of, who[i]->r, who[i]->row);

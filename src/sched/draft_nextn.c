@@ -210,8 +210,7 @@ static bool guess_next(scheduler *s, guess *all, uint32_t count, uint32_t most)
         if (guess_add(&d->chooser, all[i].g)) add(&p, d, &all[i], most);
     if (!p.num_reqs || !run(s, &p, &logits)) return false;
     const bool chosen = guess_take(s, &d->chooser, logits);
-    guess_price_learn(guess_price_of(&d->prices, p.num_reqs),
-                      (double)(s->env.now_ns(s->env.user) - start));
+    guess_passed(s, &d->prices, p.num_reqs, (double)(s->env.now_ns(s->env.user) - start));
     return chosen;
 }
 

@@ -60,7 +60,7 @@ void draft_verify(scheduler *s, uint32_t i, uint32_t row, const float *logits,
     s->stats.drafts.accepted[r->draft.kind] += right;
     r->draft.counts.proposed[r->draft.kind] += drafts;
     r->draft.counts.accepted[r->draft.kind] += right;
-    draft_budget_spend(&s->drafts.budget, -(double)right / s->drafts.requests);
+    draft_spend(&s->drafts, r->draft.kind, -(double)right / s->drafts.requests);
     if (said) draft_learn(&s->drafts, r, right + 1);
     r->draft.count = 0;
     if (!said)

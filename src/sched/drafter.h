@@ -19,6 +19,7 @@ typedef struct drafter {
     draft_prices prices;
     draft_price price;   /* of the step that is planned */
     draft_budget budget;
+    draft_budget computed; /* of what sources that compute their guesses cost, passes included */
     uint32_t requests;   /* that decode in that step, */
     uint32_t tried;      /* and its rows of drafts, if nobody knew what they cost */
     uint64_t prepare_ns; /* that its sources took to prepare */
@@ -38,6 +39,9 @@ void draft_doubt(drafter *d, struct req *r, draft_kind kind, uint32_t grade);
 
 /* r has said `said` tokens: its drafts, as far as they were right, and one more. */
 void draft_learn(drafter *d, struct req *r, uint32_t said);
+
+/* This source's rows are planned, which take so many steps' time; negative: it was right. */
+void draft_spend(drafter *d, draft_kind kind, double steps);
 
 /* A step took `ns`. */
 void draft_observe(drafter *d, const step_work *work, double ns);

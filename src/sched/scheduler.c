@@ -518,6 +518,7 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
                           .given = params->draft_given};
     draft_prices_init(&s->drafts.prices);
     draft_budget_init(&s->drafts.budget);
+    draft_budget_init(&s->drafts.computed);
     if (params->draft_runner) s->drafts.sources |= draft_bit(DRAFT_MODEL);
     if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
     if (!params->runner->info.nextn_layers) s->drafts.sources &= ~draft_bit(DRAFT_NEXTN);
