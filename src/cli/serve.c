@@ -5,6 +5,7 @@
 #include "server/otlp.h"
 #include "server/server.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,6 +57,7 @@ static int serve(model_options *model, engine_params *engine_p, server_params *s
     engine_p->progress = cli_progress;
     engine_p->progress_user = (void *)(uintptr_t)model->model;
     server_limit_buffers(engine_p->request_memory->limit);
+    signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is an EFBIG of its own */
     if (engine_create(&env, engine_p, &e, &err) != RAD_OK ||
         server_create(&env, e, server_p, &s, &err) != RAD_OK ||
         server_catch_signals(s, &err) != RAD_OK) {

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import random
+import resource
 import signal
 import struct
 import subprocess
@@ -253,6 +254,23 @@ def test_a_record_ends_at_its_limit_and_serving_goes_on():
         check("at its limit" in s.log, s.log)
         about = replay(path)["replay"]
         check(about["end"] == "limit" and about["differences"] == 0, about)
+
+
+def test_a_record_that_cannot_grow_ends_and_serving_goes_on():
+    """As where the service's LimitFSIZE or ulimit -f is reached: a signal that would end the server."""
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        with Server(STORIES, *SERVE, "--record", path) as s:
+            resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+            until = time.monotonic() + HANG
+            for i in range(60):
+                dice = random.Random(i)
+                generate(s, [dice.choice(IDS[1:]) for _ in range(480)], 1)
+                if s.figures()["record_dropped"] or time.monotonic() > until:
+                    break
+            generate(s, IDS[:20])
+        check("cannot be written, and ends here" in s.log, s.log)
+        check(path.stat().st_size <= 4000, path.stat())
 
 
 def test_where_no_replay_is_exact_it_says_why():
