@@ -69,6 +69,7 @@ void serve_print_banner(engine *e, const server *s, const server_params *where, 
     else
         printf("\n");
     printf("  %s\n", i->guarantee);
+    if (i->record) printf("  records what the cache is asked to %s\n", i->record);
     const char *key = api_keys_wanted(where->api_keys) ? "-H 'Authorization: Bearer KEY' " : "";
     printf("  try:\n");
     if (i->chat_template[0])

@@ -273,6 +273,17 @@ def test_a_record_that_cannot_grow_ends_and_serving_goes_on():
         check(path.stat().st_size <= 4000, path.stat())
 
 
+def test_the_banner_names_the_file_that_is_written():
+    """A file that is there is kept, so the name is not always the one that was given."""
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        path = Path(tmp) / "server.rec"
+        for name in path, f"{path}.1":
+            with Server(STORIES, *SERVE, "--record", path) as s:
+                check(f"records what the cache is asked to {name}\n" in s.banner, s.banner)
+    with Server(STORIES, *SERVE) as s:
+        check("records" not in s.banner, s.banner)
+
+
 def test_where_no_replay_is_exact_it_says_why():
     with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
         path = Path(tmp) / "server.rec"
