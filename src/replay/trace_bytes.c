@@ -67,7 +67,13 @@ static rad_status read_all(reading *r, rad_error *err)
     struct stat st;
     int fd = open(r->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return rad_fail(err, RAD_E_IO, "%s: %s", r->path, strerror(errno));
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) r->packed = (uint64_t)st.st_size;
+    if (fstat(fd, &st) == 0) {
+        if (S_ISREG(st.st_mode)) r->packed = (uint64_t)st.st_size;
+        if (S_ISDIR(st.st_mode)) { /* zlib would call it <fd:3> */
+            close(fd);
+            return rad_fail(err, RAD_E_IO, "%s: %s", r->path, strerror(EISDIR));
+        }
+    }
     r->gz = gzdopen(fd, "rb");
     if (!r->gz) {
         close(fd);

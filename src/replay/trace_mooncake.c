@@ -75,7 +75,7 @@ rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_
         if (!json_is_object(o)) {
             json_decref(o);
             return rad_fail(err, RAD_E_FORMAT,
-                            "line %llu is neither RXTRACE1 nor a Mooncake JSON line",
+                            "line %llu is no Mooncake JSON line, and the file no RADREC1 or RXTRACE1",
                             (unsigned long long)line + 1);
         }
         rad_status status = add_line(t, o, line + 1, err);

@@ -35,6 +35,14 @@ def test_a_line_without_end():
     check("line 3 has 2097166 bytes, more than 1048576" in err, err)
 
 
+def test_what_is_no_trace():
+    err = refused("other.rec", b"RADREC2\n" + bytes(100))
+    check("no RADREC1" in err, err)
+    with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
+        _, err = radish("replay", tmp, want=1)
+        check(err == f"radish: {tmp}: Is a directory\n", err)
+
+
 def test_a_capacity_that_is_only_claimed():
     with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
         path = Path(tmp) / "claims.rxtrace"
