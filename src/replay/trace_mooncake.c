@@ -74,9 +74,10 @@ rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_
         json_t *o = json_loadb(from, len, JSON_REJECT_DUPLICATES, &why);
         if (!json_is_object(o)) {
             json_decref(o);
-            return rad_fail(err, RAD_E_FORMAT,
-                            "line %llu is no Mooncake JSON line, and the file no RADREC1 or RXTRACE1",
-                            (unsigned long long)line + 1);
+            return rad_fail(
+                err, RAD_E_FORMAT,
+                "line %llu is no Mooncake JSON line, and the file no RADREC1 or RXTRACE1",
+                (unsigned long long)line + 1);
         }
         rad_status status = add_line(t, o, line + 1, err);
         json_decref(o);
