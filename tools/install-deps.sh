@@ -20,7 +20,7 @@ python) packages="$build python3-dev" ;;
 test)  packages="$build $extra g++ clang-14 openssl python3-dev python3-numpy redis-server python3-jinja2 python3-jsonschema python3-zmq python3-msgpack nginx-light haproxy mandoc" ;;
 bench) packages="$build python3-numpy libdnnl2 redis-server" ;;
 fuzz)  packages="$build clang libclang-rt-14-dev" ;;
-long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools chromium prometheus fish debootstrap strace systemd" ;;
+long)  packages="$build clang gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static musl-tools chromium prometheus fish mypy debootstrap strace systemd" ;;
 deb)   packages="$build $extra build-essential debhelper dh-python python3-dev lintian dpkg-dev" ;;
 train) packages="python3 python3-numpy python3-torch" ;;
 *) echo "usage: $0 [list] build|python|test|bench|fuzz|long|deb|train" >&2; exit 2 ;;
