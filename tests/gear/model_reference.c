@@ -2,33 +2,16 @@
  * fast: activations are double, [token][element], and a weight's row is converted when
  * it is needed. */
 #include "gear/model_reference.h"
-#include "base/base.h"
-#include "model/config.h"
+#include "gear/reference_judge.h"
 #include "model/tensor_rows.h"
 #include "model/weights.h"
 
 #include <math.h>
 #include <stdio.h>
 
-typedef struct judge {
-    const gguf_file *file;
-    model_config c;
-    uint32_t num_tokens;
-    rad_error *err;
-    double *x, *normed, *added, *q, *k, *v, *attended, *gate, *up, *scores, *router;
-    double *kept_k[2], *kept_v[2]; /* of the last layer with its own, without a window and with */
-    double *embd;                  /* what layers add of each token */
-    double *wide;                  /* what a recurrent layer makes of a token; q with its gates */
-    double *sums;                  /* of one of its heads */
-    float *row;                    /* of a weight */
-    double *clear;                 /* see model_reference_routed */
-    void *memory;                  /* all of these */
-    size_t bytes;
-} judge;
-
 /* Where the tensor is; the layer's number goes into the name. */
-static rad_status find(const judge *j, const char *fmt, uint32_t layer, uint64_t rows,
-                       uint64_t cols, const gguf_tensor **out)
+rad_status judge_find(const judge *j, const char *fmt, uint32_t layer, uint64_t rows, uint64_t cols,
+                      const gguf_tensor **out)
 {
     char name[64];
     if (strstr(fmt, "%u"))
@@ -39,12 +22,12 @@ static rad_status find(const judge *j, const char *fmt, uint32_t layer, uint64_t
 }
 
 /* out[t][n] = sum over k of W[from + n][k] * in[t][k], W having `all` rows */
-static rad_status matmul_part(const judge *j, const char *name, uint32_t layer, uint32_t all,
-                              uint32_t from, uint32_t rows, uint32_t cols, const double *in,
-                              double *out)
+rad_status judge_matmul_part(const judge *j, const char *name, uint32_t layer, uint32_t all,
+                             uint32_t from, uint32_t rows, uint32_t cols, const double *in,
+                             double *out)
 {
     const gguf_tensor *w;
-    rad_status status = find(j, name, layer, all, cols, &w);
+    rad_status status = judge_find(j, name, layer, all, cols, &w);
     if (status != RAD_OK) return status;
     for (uint32_t n = 0; n < rows; n++) {
         tensor_row(w, from + n, j->row);
@@ -59,39 +42,16 @@ static rad_status matmul_part(const judge *j, const char *name, uint32_t layer, 
     return RAD_OK;
 }
 
-static rad_status matmul(const judge *j, const char *name, uint32_t layer, uint32_t rows,
-                         uint32_t cols, const double *in, double *out)
+rad_status judge_matmul(const judge *j, const char *name, uint32_t layer, uint32_t rows,
+                        uint32_t cols, const double *in, double *out)
 {
-    return matmul_part(j, name, layer, rows, 0, rows, cols, in, out);
+    return judge_matmul_part(j, name, layer, rows, 0, rows, cols, in, out);
 }
 
-static rad_status add_bias_to(const judge *j, const char *name, uint32_t layer, uint32_t n,
-                              double *out)
+rad_status judge_add_bias(const judge *j, const char *name, uint32_t layer, uint32_t n, double *out)
 {
     const gguf_tensor *bias;
-    rad_status status = find(j, name, layer, 0, n, &bias);
-    if (status == RAD_OK) tensor_row(bias, 0, j->row);
-    for (uint32_t i = 0; status == RAD_OK && i < n; i++)
-        out[i] += (double)j->row[i];
-    return status;
-}
-
-/* Each number by another. */
-static rad_status scale_by(const judge *j, const char *name, uint32_t layer, uint32_t n, double *x)
-{
-    const gguf_tensor *by;
-    rad_status status = find(j, name, layer, 0, n, &by);
-    if (status == RAD_OK) tensor_row(by, 0, j->row);
-    for (uint32_t i = 0; status == RAD_OK && i < n; i++)
-        x[i] *= (double)j->row[i];
-    return status;
-}
-
-static rad_status add_bias(const judge *j, const char *name, uint32_t layer, uint32_t n,
-                           double *out)
-{
-    const gguf_tensor *bias;
-    rad_status status = find(j, name, layer, 0, n, &bias);
+    rad_status status = judge_find(j, name, layer, 0, n, &bias);
     if (status != RAD_OK) return status;
     tensor_row(bias, 0, j->row);
     for (size_t i = 0; i < (size_t)j->num_tokens * n; i++)
@@ -100,11 +60,11 @@ static rad_status add_bias(const judge *j, const char *name, uint32_t layer, uin
 }
 
 /* `count` vectors of n elements, each divided by its root mean square and weighted */
-static rad_status rms_norm(const judge *j, const char *name, uint32_t layer, uint32_t n,
-                           size_t count, const double *in, double *out)
+rad_status judge_rms_norm(const judge *j, const char *name, uint32_t layer, uint32_t n,
+                          size_t count, const double *in, double *out)
 {
     const gguf_tensor *w;
-    rad_status status = find(j, name, layer, 0, n, &w);
+    rad_status status = judge_find(j, name, layer, 0, n, &w);
     if (status != RAD_OK) return status;
     tensor_row(w, 0, j->row);
     for (size_t v = 0; v < count; v++) {
@@ -147,7 +107,7 @@ static rad_status rope_at(const judge *j, uint32_t l, double *x, uint32_t heads,
     uint32_t half = r->dim / 2;
     const gguf_tensor *divisors = NULL;
     if (r->scaling.divisors) {
-        rad_status status = find(j, r->scaling.divisors, 0, 0, half, &divisors);
+        rad_status status = judge_find(j, r->scaling.divisors, 0, 0, half, &divisors);
         if (status != RAD_OK) return status;
         tensor_row(divisors, 0, j->row);
         for (uint32_t i = 0; i < half; i++)
@@ -185,7 +145,7 @@ static double sink_of_head(const judge *j, uint32_t l, uint32_t head)
 {
     const gguf_tensor *sinks;
     if (!j->c.arch->sinks ||
-        find(j, "blk.%u.attn_sinks.weight", l, 0, j->c.layers[l].num_heads, &sinks) != RAD_OK)
+        judge_find(j, "blk.%u.attn_sinks.weight", l, 0, j->c.layers[l].num_heads, &sinks) != RAD_OK)
         return -INFINITY;
     tensor_row(sinks, 0, j->row);
     return (double)j->row[head];
@@ -223,21 +183,16 @@ static void attend(const judge *j, const layer_config *c, double sink, uint32_t 
 }
 
 /* x += scale * what a block has left in `added`, normed first where the family does so */
-static rad_status add_to_residual(const judge *j, const char *post_norm, uint32_t l)
+rad_status judge_add_to_residual(const judge *j, const char *post_norm, uint32_t l)
 {
     const model_config *c = &j->c;
     if (c->arch->post_norms) {
-        rad_status s = rms_norm(j, post_norm, l, c->dim, j->num_tokens, j->added, j->added);
+        rad_status s = judge_rms_norm(j, post_norm, l, c->dim, j->num_tokens, j->added, j->added);
         if (s != RAD_OK) return s;
     }
     for (size_t i = 0; i < (size_t)j->num_tokens * c->dim; i++)
         j->x[i] += (double)c->residual_scale * j->added[i];
     return RAD_OK;
-}
-
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
 }
 
 /* Of each head the query, then its gate; the gates stay in `wide`. */
@@ -246,7 +201,7 @@ static rad_status project_gated_q(const judge *j, uint32_t l)
     const layer_config *lc = &j->c.layers[l];
     const uint32_t width = lc->head_dim, heads = lc->num_heads;
     rad_status s =
-        matmul(j, "blk.%u.attn_q.weight", l, 2 * heads * width, j->c.dim, j->normed, j->wide);
+        judge_matmul(j, "blk.%u.attn_q.weight", l, 2 * heads * width, j->c.dim, j->normed, j->wide);
     for (size_t h = 0; s == RAD_OK && h < (size_t)j->num_tokens * heads; h++)
         memcpy(j->q + h * width, j->wide + 2 * h * width, width * sizeof *j->q);
     return s;
@@ -281,30 +236,24 @@ static rad_status project_qkv(const judge *j, uint32_t l)
         else if (i == 0 && lc->gated)
             s = project_gated_q(j, l);
         else if (c->arch->fused_qkv)
-            s = matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row, parts[i].rows,
-                            c->dim, j->normed, parts[i].out);
+            s = judge_matmul_part(j, "blk.%u.attn_qkv.weight", l, layer_qkv_dim(lc), row,
+                                  parts[i].rows, c->dim, j->normed, parts[i].out);
         else
-            s = matmul(j, parts[i].weight, l, parts[i].rows, c->dim, j->normed, parts[i].out);
+            s = judge_matmul(j, parts[i].weight, l, parts[i].rows, c->dim, j->normed, parts[i].out);
         if (s == RAD_OK && (c->arch->qkv_bias || c->arch->biases))
-            s = add_bias(j, parts[i].bias, l, parts[i].rows, parts[i].out);
+            s = judge_add_bias(j, parts[i].bias, l, parts[i].rows, parts[i].out);
     }
     return s;
 }
 
 /* What is normed before a block, or the residual stream itself. */
-static rad_status read_residual(const judge *j, const char *norm, uint32_t l)
+rad_status judge_read_residual(const judge *j, const char *norm, uint32_t l)
 {
     const model_config *c = &j->c;
-    if (!c->arch->no_pre_norms) return rms_norm(j, norm, l, c->dim, j->num_tokens, j->x, j->normed);
+    if (!c->arch->no_pre_norms)
+        return judge_rms_norm(j, norm, l, c->dim, j->num_tokens, j->x, j->normed);
     memcpy(j->normed, j->x, (size_t)j->num_tokens * c->dim * sizeof *j->x);
     return RAD_OK;
-}
-
-static const char *ffn_norm_name(const judge *j)
-{
-    return j->c.arch->one_block       ? "blk.%u.attn_norm.weight"
-           : j->c.arch->late_ffn_norm ? "blk.%u.post_attention_norm.weight"
-                                      : "blk.%u.ffn_norm.weight";
 }
 
 /* Gemma 4: without weights. */
@@ -337,12 +286,13 @@ static rad_status norm_qk(const judge *j, uint32_t l)
     const bool row = j->c.arch->qk_norm == QK_NORM_ROW;
     const size_t n = j->num_tokens;
     if (j->c.arch->qk_norm == QK_NORM_NONE) return RAD_OK;
-    rad_status s = rms_norm(j, "blk.%u.attn_q_norm.weight", l, row ? layer_q_dim(lc) : lc->head_dim,
-                            row ? n : n * lc->num_heads, j->q, j->q);
+    rad_status s = judge_rms_norm(j, "blk.%u.attn_q_norm.weight", l,
+                                  row ? layer_q_dim(lc) : lc->head_dim, row ? n : n * lc->num_heads,
+                                  j->q, j->q);
     if (s != RAD_OK || lc->shares_kv) return s;
     if (j->c.arch->v_norm) plain_norm(j, lc->v_head_dim, n * lc->num_kv_heads, j->v);
-    return rms_norm(j, "blk.%u.attn_k_norm.weight", l, row ? layer_k_dim(lc) : lc->head_dim,
-                    row ? n : n * lc->num_kv_heads, j->k, j->k);
+    return judge_rms_norm(j, "blk.%u.attn_k_norm.weight", l, row ? layer_k_dim(lc) : lc->head_dim,
+                          row ? n : n * lc->num_kv_heads, j->k, j->k);
 }
 
 /* 1 + t ln(1 + floor(position / period)), where a model has that */
@@ -359,7 +309,7 @@ static rad_status attention_block(const judge *j, uint32_t l)
 {
     const model_config *c = &j->c;
     const layer_config *lc = &c->layers[l];
-    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    rad_status s = judge_read_residual(j, "blk.%u.attn_norm.weight", l);
     if (s == RAD_OK) s = project_qkv(j, l);
     if (s == RAD_OK) s = norm_qk(j, l);
     if (s == RAD_OK) s = rope(j, l, j->q, lc->num_heads);
@@ -372,11 +322,11 @@ static rad_status attention_block(const judge *j, uint32_t l)
             attend(j, lc, sink_of_head(j, l, h), t, h,
                    lc->window && t >= lc->window ? t - lc->window + 1 : 0);
     if (lc->gated) gate_attended(j, l);
-    s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
-               j->added);
+    s = judge_matmul(j, "blk.%u.attn_output.weight", l, c->dim, layer_attn_dim(lc), j->attended,
+                     j->added);
     if (s == RAD_OK && c->arch->biases)
-        s = add_bias(j, "blk.%u.attn_output.bias", l, c->dim, j->added);
-    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
+        s = judge_add_bias(j, "blk.%u.attn_output.bias", l, c->dim, j->added);
+    return s == RAD_OK ? judge_add_to_residual(j, "blk.%u.post_attention_norm.weight", l) : s;
 }
 
 /* Out of one tensor's `heads` matrices: out[t][h] = W[h] . in[t], or with `down` W[h]^T . in[t], of
@@ -417,22 +367,23 @@ static rad_status latent_attention_block(const judge *j, uint32_t l)
     const layer_config plain = {
         .num_heads = heads, .num_kv_heads = heads, .head_dim = key, .v_head_dim = x->value};
     double *few = j->attended; /* q's few numbers, then K's latent */
-    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
+    rad_status s = judge_read_residual(j, "blk.%u.attn_norm.weight", l);
     if (s == RAD_OK && x->q_rank) {
-        s = matmul(j, "blk.%u.attn_q_a.weight", l, x->q_rank, c->dim, j->normed, few);
+        s = judge_matmul(j, "blk.%u.attn_q_a.weight", l, x->q_rank, c->dim, j->normed, few);
         if (s == RAD_OK)
-            s = rms_norm(j, "blk.%u.attn_q_a_norm.weight", l, x->q_rank, j->num_tokens, few, few);
+            s = judge_rms_norm(j, "blk.%u.attn_q_a_norm.weight", l, x->q_rank, j->num_tokens, few,
+                               few);
         if (s == RAD_OK)
-            s = matmul(j, "blk.%u.attn_q_b.weight", l, heads * key, x->q_rank, few, j->q);
+            s = judge_matmul(j, "blk.%u.attn_q_b.weight", l, heads * key, x->q_rank, few, j->q);
     } else if (s == RAD_OK) {
-        s = matmul(j, "blk.%u.attn_q.weight", l, heads * key, c->dim, j->normed, j->q);
+        s = judge_matmul(j, "blk.%u.attn_q.weight", l, heads * key, c->dim, j->normed, j->q);
     }
     if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_kv_a_mqa.weight", l, row, c->dim, j->normed, j->added);
+        s = judge_matmul(j, "blk.%u.attn_kv_a_mqa.weight", l, row, c->dim, j->normed, j->added);
     if (s != RAD_OK) return s;
     for (uint32_t t = 0; t < j->num_tokens; t++)
         memcpy(few + (size_t)t * x->kv_rank, j->added + (size_t)t * row, x->kv_rank * sizeof *few);
-    s = rms_norm(j, "blk.%u.attn_kv_a_norm.weight", l, x->kv_rank, j->num_tokens, few, few);
+    s = judge_rms_norm(j, "blk.%u.attn_kv_a_norm.weight", l, x->kv_rank, j->num_tokens, few, few);
     if (s == RAD_OK)
         s = per_head(j, "attn_k_b", l, heads, x->kv_rank, x->plain, true, few, j->k, key);
     if (s == RAD_OK)
@@ -447,444 +398,9 @@ static rad_status latent_attention_block(const judge *j, uint32_t l)
         for (uint32_t h = 0; h < heads; h++)
             attend(j, &plain, -INFINITY, t, h, 0);
     if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_output.weight", l, c->dim, heads * x->value, j->attended,
-                   j->added);
-    return s == RAD_OK ? add_to_residual(j, "", l) : s;
-}
-
-/* ---- recurrent layers, as their papers write them ---- */
-
-static double silu(double x)
-{
-    return x * sigmoid(x);
-}
-
-static double softplus(double x)
-{
-    return x > 30 ? x : log1p(exp(x));
-}
-
-/* One number of a tensor whose rows are `cols` wide. */
-static rad_status numbers(const judge *j, const char *name, uint32_t l, uint32_t rows,
-                          uint32_t cols, double *out)
-{
-    const gguf_tensor *t;
-    rad_status s = find(j, name, l, rows, cols, &t);
-    for (uint32_t r = 0; s == RAD_OK && r < (rows ? rows : 1); r++) {
-        tensor_row(t, r, j->row);
-        for (uint32_t i = 0; i < cols; i++)
-            out[(size_t)r * cols + i] = (double)j->row[i];
-    }
-    return s;
-}
-
-/* out[t] = [bias +] sum over taps of w[channel][tap] in[t - taps + 1 + tap]; in[t] begins at `at`
- * in rows of `ld`, and there is nothing before the first. */
-static rad_status convolve(const judge *j, const char *name, const char *bias, uint32_t l,
-                           const double *in, size_t ld, double *out)
-{
-    const recurrent_config *x = &j->c.recurrent;
-    double *w = j->gate; /* free meanwhile */
-    rad_status s = RAD_OK;
-    for (uint32_t c = 0; c < x->conv_dim && s == RAD_OK; c++) {
-        const gguf_tensor *t;
-        s = find(j, name, l, x->conv_dim, x->taps, &t);
-        if (s != RAD_OK) return s;
-        tensor_row(t, c, j->row);
-        for (uint32_t i = 0; i < x->taps; i++)
-            w[i] = (double)j->row[i];
-        for (uint32_t n = 0; n < j->num_tokens; n++) {
-            double sum = 0;
-            for (uint32_t i = 0; i < x->taps; i++)
-                if (n + i + 1 >= x->taps) sum += w[i] * in[(n + i + 1 - x->taps) * ld + c];
-            out[(size_t)n * x->conv_dim + c] = sum;
-        }
-    }
-    if (s == RAD_OK && bias) s = add_bias(j, bias, l, x->conv_dim, out);
-    return s;
-}
-
-static double dot(const double *a, const double *b, uint32_t n)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* S = d S + k (x) u, where u = w v, or by the delta rule w (v - k . d S); out = q . S */
-static void recur(const judge *j, bool delta, double d, double w, const double *k, const double *q,
-                  const double *v, double *out)
-{
-    const uint32_t keys = j->c.recurrent.key, values = j->c.recurrent.value;
-    for (uint32_t c = 0; c < values; c++) {
-        double seen = 0;
-        out[c] = 0;
-        for (uint32_t i = 0; i < keys; i++) {
-            j->sums[i * values + c] *= d;
-            seen += k[i] * j->sums[i * values + c];
-        }
-        const double u = w * (v[c] - (delta ? seen : 0));
-        for (uint32_t i = 0; i < keys; i++) {
-            j->sums[i * values + c] += k[i] * u;
-            out[c] += q[i] * j->sums[i * values + c];
-        }
-    }
-}
-
-static void normalise(double *x, uint32_t n, double eps)
-{
-    const double by = 1 / sqrt(dot(x, x, n) + eps);
-    for (uint32_t i = 0; i < n; i++)
-        x[i] *= by;
-}
-
-/* Gated DeltaNet's paper; value heads take turns with key heads. */
-static rad_status delta_block(const judge *j, uint32_t l)
-{
-    const model_config *c = &j->c;
-    const recurrent_config *x = &c->recurrent;
-    const uint32_t keys = x->groups * x->key, inner = x->heads * x->value, n = j->num_tokens;
-    double *z = j->wide + (size_t)n * x->conv_dim, *alpha = j->k, *beta = j->v, a[4096];
-    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.attn_qkv.weight", l, x->conv_dim, c->dim, j->normed, j->wide);
-    if (s == RAD_OK) s = matmul(j, "blk.%u.attn_gate.weight", l, inner, c->dim, j->normed, z);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.ssm_alpha.weight", l, x->heads, c->dim, j->normed, alpha);
-    if (s == RAD_OK) s = matmul(j, "blk.%u.ssm_beta.weight", l, x->heads, c->dim, j->normed, beta);
-    if (s == RAD_OK) s = add_bias(j, "blk.%u.ssm_dt.bias", l, x->heads, alpha);
-    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_a", l, 0, x->heads, a);
-    if (s == RAD_OK)
-        s = convolve(j, "blk.%u.ssm_conv1d.weight", NULL, l, j->wide, x->conv_dim, j->q);
-    if (s != RAD_OK) return s;
-    for (size_t i = 0; i < (size_t)n * x->conv_dim; i++)
-        j->q[i] = silu(j->q[i]);
-    for (size_t t = 0; t < n; t++)
-        for (uint32_t g = 0; g < 2 * x->groups; g++)
-            normalise(j->q + t * x->conv_dim + g * x->key, x->key, (double)c->rms_eps);
-    for (uint32_t h = 0; h < x->heads; h++) {
-        memset(j->sums, 0, (size_t)x->key * x->value * sizeof *j->sums);
-        for (size_t t = 0; t < n; t++) {
-            const double *q = j->q + t * x->conv_dim + (h % x->groups) * x->key, *k = q + keys;
-            double *out = j->attended + t * inner + h * x->value;
-            recur(j, true, exp(a[h] * softplus(alpha[t * x->heads + h])),
-                  sigmoid(beta[t * x->heads + h]), k, q,
-                  j->q + t * x->conv_dim + 2 * keys + h * x->value, out);
-            for (uint32_t i = 0; i < x->value; i++)
-                out[i] /= sqrt(x->key);
-        }
-    }
-    s = rms_norm(j, "blk.%u.ssm_norm.weight", l, x->value, (size_t)n * x->heads, j->attended,
-                 j->attended);
-    for (size_t i = 0; i < (size_t)n * inner; i++)
-        j->attended[i] *= silu(z[i]);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.ssm_out.weight", l, c->dim, inner, j->attended, j->added);
-    return s == RAD_OK ? add_to_residual(j, "", l) : s;
-}
-
-/* The Mamba-2 paper, a state for each head; B and C are shared by the heads of a group. */
-static rad_status mamba_block(const judge *j, uint32_t l)
-{
-    const model_config *c = &j->c;
-    const recurrent_config *x = &c->recurrent;
-    const uint32_t keys = x->groups * x->key, inner = x->heads * x->value, n = j->num_tokens;
-    const size_t ld = inner + x->conv_dim + x->heads;
-    double a[4096], dt[4096], skip[4096];
-    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.ssm_in.weight", l, (uint32_t)ld, c->dim, j->normed, j->wide);
-    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_a", l, x->heads, 1, a);
-    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_d", l, x->heads, 1, skip);
-    if (s == RAD_OK) s = numbers(j, "blk.%u.ssm_dt.bias", l, 0, x->heads, dt);
-    if (s == RAD_OK)
-        s = convolve(j, "blk.%u.ssm_conv1d.weight", "blk.%u.ssm_conv1d.bias", l, j->wide + inner,
-                     ld, j->q);
-    if (s != RAD_OK) return s;
-    for (size_t i = 0; i < (size_t)n * x->conv_dim; i++)
-        j->q[i] = silu(j->q[i]);
-    for (uint32_t h = 0; h < x->heads; h++) {
-        memset(j->sums, 0, (size_t)x->key * x->value * sizeof *j->sums);
-        for (size_t t = 0; t < n; t++) {
-            const double *v = j->q + t * x->conv_dim + h * x->value,
-                         *b = j->q + t * x->conv_dim + inner + h / (x->heads / x->groups) * x->key;
-            double *out = j->attended + t * inner + h * x->value;
-            const double step = softplus(j->wide[t * ld + inner + x->conv_dim + h] + dt[h]);
-            recur(j, false, exp(step * a[h]), step, b, b + keys, v, out);
-            for (uint32_t i = 0; i < x->value; i++)
-                out[i] = (out[i] + skip[h] * v[i]) * silu(j->wide[t * ld + h * x->value + i]);
-        }
-    }
-    /* A norm for each group, with weights of its own. */
-    const uint32_t group = inner / x->groups;
-    const gguf_tensor *weights;
-    s = find(j, "blk.%u.ssm_norm.weight", l, x->groups, group, &weights);
-    if (s != RAD_OK) return s;
-    for (uint32_t g = 0; g < x->groups; g++) {
-        tensor_row(weights, g, j->row);
-        for (size_t t = 0; t < n; t++) {
-            double *out = j->attended + t * inner + g * group;
-            const double by = 1 / sqrt(dot(out, out, group) / group + (double)c->rms_eps);
-            for (uint32_t i = 0; i < group; i++)
-                out[i] *= by * (double)j->row[i];
-        }
-    }
-    s = matmul(j, "blk.%u.ssm_out.weight", l, c->dim, inner, j->attended, j->added);
-    return s == RAD_OK ? add_to_residual(j, "", l) : s;
-}
-
-/* LFM2's double-gated convolution. */
-static rad_status conv_block(const judge *j, uint32_t l)
-{
-    const uint32_t dim = j->c.dim, n = j->num_tokens;
-    rad_status s = read_residual(j, "blk.%u.attn_norm.weight", l);
-    if (s == RAD_OK)
-        s = matmul(j, "blk.%u.shortconv.in_proj.weight", l, 3 * dim, dim, j->normed, j->wide);
-    for (size_t t = 0; s == RAD_OK && t < n; t++)
-        for (uint32_t i = 0; i < dim; i++)
-            j->wide[t * 3 * dim + i] *= j->wide[(t * 3 + 2) * dim + i];
-    if (s == RAD_OK)
-        s = convolve(j, "blk.%u.shortconv.conv.weight", NULL, l, j->wide, 3 * (size_t)dim, j->q);
-    for (size_t t = 0; s == RAD_OK && t < n; t++)
-        for (uint32_t i = 0; i < dim; i++)
-            j->q[t * dim + i] *= j->wide[(t * 3 + 1) * dim + i];
-    if (s == RAD_OK) s = matmul(j, "blk.%u.shortconv.out_proj.weight", l, dim, dim, j->q, j->added);
-    return s == RAD_OK ? add_to_residual(j, "", l) : s;
-}
-
-/* The gated unit: SwiGLU, GEGLU, or gpt-oss's own with limits (its model card's swiglu). */
-static double activated(const judge *j, double g, double up)
-{
-    if (j->c.arch->ffn == FFN_RELU2) return up > 0 ? up * up : 0; /* there is no gate */
-    if (j->c.arch->ffn == FFN_SWIGLU) return g * sigmoid(g) * up;
-    if (j->c.arch->ffn == FFN_GEGLU)
-        return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
-    g = fmin(g, 7);
-    return g * sigmoid(1.702 * g) * (fmax(fmin(up, 7), -7) + 1);
-}
-
-/* out[n] = [bias +] sum over k of W[first + n][k] * in[k], W having `all` matrices of `rows` */
-static rad_status expert_matvec(const judge *j, const char *name, uint32_t l, uint32_t expert,
-                                uint32_t all, uint32_t rows, uint32_t cols, const double *in,
-                                double *out)
-{
-    const gguf_tensor *w;
-    char full[64];
-    snprintf(full, sizeof full, "blk.%u.%s.weight", l, name);
-    rad_status s = tensor_find_many(j->file, full, all, rows, cols, &w, j->err);
-    for (uint32_t n = 0; s == RAD_OK && n < rows; n++) {
-        tensor_row(w, (uint64_t)expert * rows + n, j->row);
-        out[n] = 0;
-        for (uint32_t k = 0; k < cols; k++)
-            out[n] += (double)j->row[k] * in[k];
-    }
-    snprintf(full, sizeof full, "blk.%u.%s.bias", l, name);
-    if (s != RAD_OK || !gguf_find_tensor(j->file, full)) return s;
-    s = tensor_find(j->file, full, all, rows, &w, j->err);
-    if (s == RAD_OK) tensor_row(w, expert, j->row);
-    for (uint32_t n = 0; s == RAD_OK && n < rows; n++)
-        out[n] += (double)j->row[n];
-    return s;
-}
-
-/* Gates and ups in one tensor: the gates of each expert, then its ups. */
-static rad_status expert_pair(const judge *j, uint32_t l, uint32_t expert, uint32_t all,
-                              uint32_t width, const double *in)
-{
-    const gguf_tensor *w;
-    char full[64];
-    snprintf(full, sizeof full, "blk.%u.ffn_gate_up_exps.weight", l);
-    rad_status s = tensor_find_many(j->file, full, all, 2 * width, j->c.dim, &w, j->err);
-    for (uint32_t n = 0; s == RAD_OK && n < 2 * width; n++) {
-        double sum = 0;
-        tensor_row(w, (uint64_t)expert * 2 * width + n, j->row);
-        for (uint32_t k = 0; k < j->c.dim; k++)
-            sum += (double)j->row[k] * in[k];
-        *(n < width ? &j->gate[n] : &j->up[n - width]) = sum;
-    }
-    return s;
-}
-
-/* added += weight * down . (act(gate . in) * up . in) */
-static rad_status add_expert(const judge *j, uint32_t l, const char *const names[3],
-                             uint32_t expert, uint32_t all, uint32_t width, double weight,
-                             const double *in, double *added)
-{
-    const uint32_t dim = j->c.dim;
-    double *said = j->attended; /* free by now; attention's heads may be narrower than dim */
-    rad_status s = RAD_OK;
-    if (j->c.experts.pairs)
-        s = expert_pair(j, l, expert, all, width, in);
-    else if (j->c.arch->ffn != FFN_RELU2)
-        s = expert_matvec(j, names[0], l, expert, all, width, dim, in, j->gate);
-    if (s == RAD_OK && !j->c.experts.pairs)
-        s = expert_matvec(j, names[1], l, expert, all, width, dim, in, j->up);
-    for (uint32_t i = 0; s == RAD_OK && i < width; i++)
-        j->gate[i] = activated(j, j->gate[i], j->up[i]);
-    if (s == RAD_OK) s = expert_matvec(j, names[2], l, expert, all, dim, width, j->gate, said);
-    for (uint32_t i = 0; s == RAD_OK && i < dim; i++)
-        added[i] += weight * said[i];
-    return s;
-}
-
-/* What a router makes of its scores, Mixtral's and DeepSeek's papers: probabilities of all, or
- * sigmoids; gpt-oss: of the chosen. `by` is what is chosen by. */
-static void weigh_experts(const judge *j, const double *by, double *score, double *weight)
-{
-    const experts_config *x = &j->c.experts;
-    double sum = 0, all = 0, first_left = -INFINITY, last_taken = INFINITY;
-    for (uint32_t e = 0; e < x->count; e++) {
-        if (x->router == ROUTER_SIGMOID)
-            score[e] = sigmoid(score[e]);
-        else
-            score[e] = exp(score[e]);
-        all += score[e];
-    }
-    for (uint32_t e = 0; e < x->count; e++) {
-        uint32_t before = 0; /* experts that come first: larger, or as large with a lower id */
-        for (uint32_t o = 0; o < x->count; o++)
-            before += by[o] > by[e] || (by[o] == by[e] && o < e);
-        weight[e] = before < x->used ? score[e] : 0;
-        if (before < x->used)
-            last_taken = fmin(last_taken, by[e]);
-        else
-            first_left = fmax(first_left, by[e]);
-        sum += weight[e];
-    }
-    if (x->router == ROUTER_SOFTMAX && !x->normed) sum = all;
-    if (x->router == ROUTER_SIGMOID)
-        sum = x->normed ? fmax(sum, 0x1p-14) : 1; /* llama.cpp's least */
-    for (uint32_t e = 0; e < x->count; e++)
-        weight[e] *= (double)x->scale / sum;
-    if (j->clear) *j->clear = fmin(*j->clear, last_taken - first_left);
-}
-
-/* DeepSeek-V3's paper: experts of the groups whose two best are best together; others are out. */
-static void mask_groups(const judge *j, double *by)
-{
-    const experts_config *x = &j->c.experts;
-    const uint32_t size = x->count / x->groups;
-    double worth[4096];
-    for (uint32_t g = 0; g < x->groups; g++) {
-        double best[2] = {-INFINITY, -INFINITY};
-        for (uint32_t e = 0; e < size; e++) {
-            const double v = by[g * size + e];
-            if (v > best[0])
-                best[1] = best[0], best[0] = v;
-            else
-                best[1] = fmax(best[1], v);
-        }
-        worth[g] = best[0] + best[1];
-    }
-    double least_in = INFINITY, most_out = -INFINITY;
-    for (uint32_t g = 0; x->groups > x->groups_used && g < x->groups; g++) {
-        uint32_t before = 0;
-        for (uint32_t o = 0; o < x->groups; o++)
-            before += worth[o] > worth[g] || (worth[o] == worth[g] && o < g);
-        if (before < x->groups_used)
-            least_in = fmin(least_in, worth[g]);
-        else
-            most_out = fmax(most_out, worth[g]);
-        for (uint32_t e = 0; before >= x->groups_used && e < size; e++)
-            by[g * size + e] = -INFINITY;
-    }
-    if (j->clear) *j->clear = fmin(*j->clear, least_in - most_out);
-}
-
-/* routed_by: what the router reads of all tokens; NULL: what the experts read. */
-static rad_status experts_of_token(const judge *j, uint32_t l, uint32_t t, const double *routed_by)
-{
-    static const char *const each[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"},
-                             *const shared[] = {"ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
-    const model_config *c = &j->c;
-    const experts_config *x = &c->experts;
-    const double *in = j->normed + (size_t)t * c->dim;
-    double *added = j->added + (size_t)t * c->dim;
-    double *score = j->router, *by = score + x->count, *weight = by + x->count;
-    memset(added, 0, c->dim * sizeof *added);
-    rad_status s = expert_matvec(j, "ffn_gate_inp", l, 0, 1, x->count, c->dim,
-                                 routed_by ? routed_by + (size_t)t * c->dim : in, score);
-    if (s != RAD_OK) return s;
-    double all = 0; /* what a softmax divides by: groups are compared by sums of probabilities */
-    for (uint32_t e = 0; e < x->count; e++)
-        all += exp(score[e]);
-    for (uint32_t e = 0; e < x->count; e++)
-        by[e] = x->router == ROUTER_SIGMOID   ? sigmoid(score[e])
-                : x->router == ROUTER_SOFTMAX ? exp(score[e]) / all
-                                              : score[e];
-    if (x->select_bias) s = add_bias_to(j, "blk.%u.exp_probs_b.bias", l, x->count, by);
-    mask_groups(j, by);
-    weigh_experts(j, by, score, weight);
-    if (s == RAD_OK && x->scaled)
-        s = scale_by(j, "blk.%u.ffn_down_exps.scale", l, x->count, weight);
-    for (uint32_t e = 0; s == RAD_OK && e < x->count; e++)
-        if (weight[e] > 0) s = add_expert(j, l, each, e, x->count, x->dim, weight[e], in, added);
-    if (s != RAD_OK || !x->shared_dim) return s;
-    double gate = 1;
-    if (c->arch->shared == SHARED_GATED) {
-        double dot;
-        s = expert_matvec(j, "ffn_gate_inp_shexp", l, 0, 1, 1, c->dim, in, &dot);
-        gate = sigmoid(dot);
-    }
-    if (s == RAD_OK) s = add_expert(j, l, shared, 0, 1, x->shared_dim, gate, in, added);
-    return s;
-}
-
-static rad_status experts_block(const judge *j, uint32_t l)
-{
-    rad_status s = read_residual(j, ffn_norm_name(j), l);
-    for (uint32_t t = 0; t < j->num_tokens && s == RAD_OK; t++)
-        s = experts_of_token(j, l, t, NULL);
-    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
-}
-
-/* What a dense block makes of the residual stream, in `added`. */
-static rad_status dense_answer(const judge *j, uint32_t l)
-{
-    const model_config *c = &j->c;
-    bool fused = c->arch->fused_ffn;
-    uint32_t f = c->layers[l].ffn_dim;
-    rad_status s = read_residual(j, ffn_norm_name(j), l);
-    if (s == RAD_OK && !fused && c->arch->ffn != FFN_RELU2)
-        s = matmul(j, "blk.%u.ffn_gate.weight", l, f, c->dim, j->normed, j->gate);
-    if (s == RAD_OK && fused)
-        s = matmul_part(j, "blk.%u.ffn_up.weight", l, 2 * f, 0, f, c->dim, j->normed, j->gate);
-    if (s == RAD_OK)
-        s = matmul_part(j, "blk.%u.ffn_up.weight", l, fused ? 2 * f : f, fused ? f : 0, f, c->dim,
-                        j->normed, j->up);
-    if (s != RAD_OK) return s;
-    for (size_t i = 0; i < (size_t)j->num_tokens * f; i++)
-        j->gate[i] = activated(j, j->gate[i], j->up[i]);
-    return matmul(j, "blk.%u.ffn_down.weight", l, c->dim, f, j->gate, j->added);
-}
-
-static rad_status feed_forward_block(const judge *j, uint32_t l)
-{
-    rad_status s = dense_answer(j, l);
-    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
-}
-
-/* Gemma 4: a dense block and experts, each between norms of its own; the router reads rms(x) times
- * a vector / sqrt(dim). */
-static rad_status both_block(const judge *j, uint32_t l)
-{
-    const uint32_t dim = j->c.dim, n = j->num_tokens;
-    double *dense = j->embd + (size_t)n * j->c.num_layers * j->c.layer_embd,
-           *routed = dense + (size_t)n * dim;
-    rad_status s = dense_answer(j, l);
-    if (s == RAD_OK) s = rms_norm(j, "blk.%u.post_ffw_norm_1.weight", l, dim, n, j->added, dense);
-    if (s == RAD_OK) s = rms_norm(j, "blk.%u.ffn_gate_inp.scale", l, dim, n, j->x, routed);
-    for (size_t i = 0; i < (size_t)n * dim; i++)
-        routed[i] /= sqrt(dim);
-    if (s == RAD_OK) s = rms_norm(j, "blk.%u.pre_ffw_norm_2.weight", l, dim, n, j->x, j->normed);
-    for (uint32_t t = 0; t < n && s == RAD_OK; t++)
-        s = experts_of_token(j, l, t, routed);
-    if (s == RAD_OK)
-        s = rms_norm(j, "blk.%u.post_ffw_norm_2.weight", l, dim, n, j->added, j->added);
-    for (size_t i = 0; i < (size_t)n * dim; i++)
-        j->added[i] += dense[i];
-    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_ffw_norm.weight", l) : s;
+        s = judge_matmul(j, "blk.%u.attn_output.weight", l, c->dim, heads * x->value, j->attended,
+                         j->added);
+    return s == RAD_OK ? judge_add_to_residual(j, "", l) : s;
 }
 
 /* What all layers add of the tokens, when x is their embedding. */
@@ -893,13 +409,14 @@ static rad_status embed_layers(const judge *j, const rad_token *tokens)
     const uint32_t width = j->c.layer_embd, all = j->c.num_layers * width, n = j->num_tokens;
     const gguf_tensor *table;
     if (!width) return RAD_OK;
-    rad_status s = matmul(j, "per_layer_model_proj.weight", 0, all, j->c.dim, j->x, j->embd);
+    rad_status s = judge_matmul(j, "per_layer_model_proj.weight", 0, all, j->c.dim, j->x, j->embd);
     for (size_t i = 0; i < (size_t)n * all; i++)
         j->embd[i] /= sqrt(j->c.dim);
     if (s == RAD_OK)
-        s = rms_norm(j, "per_layer_proj_norm.weight", 0, width, (size_t)n * j->c.num_layers,
-                     j->embd, j->embd);
-    if (s == RAD_OK) s = find(j, "per_layer_token_embd.weight", 0, j->c.vocab_size, all, &table);
+        s = judge_rms_norm(j, "per_layer_proj_norm.weight", 0, width, (size_t)n * j->c.num_layers,
+                           j->embd, j->embd);
+    if (s == RAD_OK)
+        s = judge_find(j, "per_layer_token_embd.weight", 0, j->c.vocab_size, all, &table);
     for (uint32_t t = 0; s == RAD_OK && t < n; t++) {
         tensor_row(table, (uint64_t)tokens[t], j->row);
         for (uint32_t i = 0; i < all; i++) {
@@ -913,20 +430,21 @@ static rad_status embed_layers(const judge *j, const rad_token *tokens)
 static rad_status embedding_block(const judge *j, uint32_t l)
 {
     const uint32_t width = j->c.layer_embd, all = j->c.num_layers * width, n = j->num_tokens;
-    rad_status s = matmul(j, "blk.%u.inp_gate.weight", l, width, j->c.dim, j->x, j->wide);
+    rad_status s = judge_matmul(j, "blk.%u.inp_gate.weight", l, width, j->c.dim, j->x, j->wide);
     for (uint32_t t = 0; s == RAD_OK && t < n; t++)
         for (uint32_t i = 0; i < width; i++) {
             double *g = &j->wide[(size_t)t * width + i];
-            *g = activated(j, *g, j->embd[(size_t)t * all + (size_t)l * width + i]);
+            *g = judge_activated(j, *g, j->embd[(size_t)t * all + (size_t)l * width + i]);
         }
-    if (s == RAD_OK) s = matmul(j, "blk.%u.proj.weight", l, j->c.dim, width, j->wide, j->added);
-    return s == RAD_OK ? add_to_residual(j, "blk.%u.post_norm.weight", l) : s;
+    if (s == RAD_OK)
+        s = judge_matmul(j, "blk.%u.proj.weight", l, j->c.dim, width, j->wide, j->added);
+    return s == RAD_OK ? judge_add_to_residual(j, "blk.%u.post_norm.weight", l) : s;
 }
 
 static rad_status scale_output(const judge *j, uint32_t l)
 {
     const gguf_tensor *scale;
-    rad_status s = find(j, "blk.%u.layer_output_scale.weight", l, 0, 1, &scale);
+    rad_status s = judge_find(j, "blk.%u.layer_output_scale.weight", l, 0, 1, &scale);
     if (s == RAD_OK) tensor_row(scale, 0, j->row);
     for (size_t i = 0; s == RAD_OK && i < (size_t)j->num_tokens * j->c.dim; i++)
         j->x[i] *= (double)j->row[0];
@@ -937,7 +455,7 @@ static rad_status embed(const judge *j, const rad_token *tokens)
 {
     const model_config *c = &j->c;
     const gguf_tensor *table;
-    rad_status status = find(j, "token_embd.weight", 0, c->vocab_size, c->dim, &table);
+    rad_status status = judge_find(j, "token_embd.weight", 0, c->vocab_size, c->dim, &table);
     if (status != RAD_OK) return status;
     for (uint32_t t = 0; t < j->num_tokens; t++) {
         tensor_row(table, (uint64_t)tokens[t], j->row);
@@ -953,9 +471,9 @@ static rad_status mixer_block(const judge *j, uint32_t l)
 {
     switch (j->c.layers[l].mixer) {
     case MIXER_LATENT: return latent_attention_block(j, l);
-    case MIXER_DELTA: return delta_block(j, l);
-    case MIXER_MAMBA: return mamba_block(j, l);
-    case MIXER_CONV: return conv_block(j, l);
+    case MIXER_DELTA: return judge_delta_block(j, l);
+    case MIXER_MAMBA: return judge_mamba_block(j, l);
+    case MIXER_CONV: return judge_conv_block(j, l);
     case MIXER_NONE: return RAD_OK;
     case MIXER_ATTENTION: break;
     }
@@ -966,10 +484,7 @@ static rad_status layer(const judge *j, uint32_t l)
 {
     const layer_config *lc = &j->c.layers[l];
     rad_status s = mixer_block(j, l);
-    if (s != RAD_OK || lc->no_ffn) return s;
-    return !lc->experts                ? feed_forward_block(j, l)
-           : j->c.arch->experts_beside ? both_block(j, l)
-                                       : experts_block(j, l);
+    return s != RAD_OK || lc->no_ffn ? s : judge_feed_forward_block(j, l);
 }
 
 static rad_status forward(const judge *j, const rad_token *tokens, double *logits)
@@ -983,11 +498,11 @@ static rad_status forward(const judge *j, const rad_token *tokens, double *logit
         if (s == RAD_OK && c->layers[l].scaled) s = scale_output(j, l);
     }
     if (s == RAD_OK)
-        s = rms_norm(j, c->arch->last_norm ? c->arch->last_norm : "output_norm.weight", 0, c->dim,
-                     j->num_tokens, j->x, j->normed);
+        s = judge_rms_norm(j, c->arch->last_norm ? c->arch->last_norm : "output_norm.weight", 0,
+                           c->dim, j->num_tokens, j->x, j->normed);
     if (s != RAD_OK) return s;
-    s = matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
-               j->normed, logits);
+    s = judge_matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, c->dim,
+                     j->normed, logits);
     for (size_t i = 0; s == RAD_OK && i < (size_t)j->num_tokens * c->vocab_size; i++)
         logits[i] = capped(logits[i] / (double)c->logit_scale, (double)c->final_logit_cap);
     return s;
@@ -1111,22 +626,26 @@ static rad_status run_head(judge *j, const rad_token *tokens, uint32_t count, co
     double *pair = j->wide;
     j->num_tokens = count;
     rad_status s = embed(j, tokens + 1);
-    if (s == RAD_OK) s = rms_norm(j, "blk.%u.nextn.enorm.weight", l, dim, count, j->x, j->normed);
+    if (s == RAD_OK)
+        s = judge_rms_norm(j, "blk.%u.nextn.enorm.weight", l, dim, count, j->x, j->normed);
     for (uint32_t i = 0; s == RAD_OK && i < count; i++)
         memcpy(pair + 2 * (size_t)i * dim, j->normed + (size_t)i * dim, dim * sizeof *pair);
-    if (s == RAD_OK) s = rms_norm(j, "blk.%u.nextn.hnorm.weight", l, dim, count, hidden, j->normed);
+    if (s == RAD_OK)
+        s = judge_rms_norm(j, "blk.%u.nextn.hnorm.weight", l, dim, count, hidden, j->normed);
     for (uint32_t i = 0; s == RAD_OK && i < count; i++)
         memcpy(pair + (2 * (size_t)i + 1) * dim, j->normed + (size_t)i * dim, dim * sizeof *pair);
-    if (s == RAD_OK) s = matmul(j, "blk.%u.nextn.eh_proj.weight", l, dim, 2 * dim, pair, j->x);
+    if (s == RAD_OK)
+        s = judge_matmul(j, "blk.%u.nextn.eh_proj.weight", l, dim, 2 * dim, pair, j->x);
     if (s == RAD_OK) s = layer(j, l);
     if (s != RAD_OK) return s;
     if (c->layers[l].own_last_norm)
-        s = rms_norm(j, "blk.%u.nextn.shared_head_norm.weight", l, dim, count, j->x, j->normed);
+        s = judge_rms_norm(j, "blk.%u.nextn.shared_head_norm.weight", l, dim, count, j->x,
+                           j->normed);
     else
-        s = rms_norm(j, "output_norm.weight", 0, dim, count, j->x, j->normed);
+        s = judge_rms_norm(j, "output_norm.weight", 0, dim, count, j->x, j->normed);
     if (s != RAD_OK) return s;
-    return matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, dim,
-                  j->normed, logits);
+    return judge_matmul(j, c->tied ? "token_embd.weight" : "output.weight", 0, c->vocab_size, dim,
+                        j->normed, logits);
 }
 
 rad_status model_reference_nextn(const rad_env *env, const gguf_file *file, const rad_token *tokens,
