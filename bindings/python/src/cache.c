@@ -131,13 +131,6 @@ void cache_with_threads(cache_object *c)
     with_threads = c;
 }
 
-static void unpart(void *place)
-{
-    PyObject **at = place;
-    if (*at) ((handle *)*at)->users--;
-    Py_CLEAR(*at);
-}
-
 /* Whatever is there. The tree first: it uses the rest. */
 static void cache_end(cache_object *c)
 {
@@ -159,13 +152,13 @@ static void cache_end(cache_object *c)
         free_left_over(l);
     }
     if (c->inner) cache_end(c->inner);
-    unpart(&c->inner);
-    unpart(&c->kv);
-    unpart(&c->rows);
-    unpart(&c->states);
-    unpart(&c->host_states);
-    unpart(&c->host_pool);
-    unpart(&c->window_host_pool);
+    handle_unuse(&c->inner);
+    handle_unuse(&c->kv);
+    handle_unuse(&c->rows);
+    handle_unuse(&c->states);
+    handle_unuse(&c->host_states);
+    handle_unuse(&c->host_pool);
+    handle_unuse(&c->window_host_pool);
     Py_CLEAR(c->evict_key);
     Py_CLEAR(c->copy_slots);
     Py_CLEAR(c->free_list);
@@ -180,12 +173,9 @@ static void cache_end(cache_object *c)
 static void cache_dealloc(PyObject *self)
 {
     cache_object *c = (cache_object *)self;
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     if (!handle_is_foreign(&c->h)) cache_end(c);
-    handle_fini(&c->h);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    DECREF(type);
+    handle_free(self);
 }
 
 static int cache_traverse(PyObject *self, visitproc visit, void *arg)
@@ -319,19 +309,6 @@ static PyObject *get_part(PyObject *self, void *offset)
     return part;
 }
 
-static PyObject *get_closed(PyObject *self, void *closure)
-{
-    (void)closure;
-    return PyBool_FromLong(((handle *)self)->closed);
-}
-
-static PyObject *itself(PyObject *self, PyObject *none)
-{
-    (void)none;
-    INCREF(self);
-    return self;
-}
-
 static PyMethodDef own_calls[] = {
     {"poll", call_poll, METH_NOARGS,
      "poll() -> None\n\nFinished transfers become visible: once a step."},
@@ -343,7 +320,7 @@ static PyMethodDef own_calls[] = {
     {"take_over", handle_take_over, METH_NOARGS,
      "take_over() -> None\n\nMakes the calling thread the owner of the cache, its allocator and "
      "its pools."},
-    {"__enter__", itself, METH_NOARGS, NULL},
+    {"__enter__", call_itself, METH_NOARGS, NULL},
     {"__exit__", cache_close_at_exit, METH_VARARGS, NULL},
     {0},
 };
@@ -368,7 +345,7 @@ static PyGetSetDef getters[] = {
      (void *)offsetof(cache_object, rows)},
     {"state_pool", get_part, NULL, "What it was made with.",
      (void *)offsetof(cache_object, states)},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 

@@ -167,10 +167,9 @@ cache_object *cache_begin(PyTypeObject *type, const char *noun)
     return NULL;
 }
 
-static bool part(cache_object *c, void *place, PyObject *value, PyTypeObject *type,
-                 const char *name)
+bool cache_takes_part(cache_object *c, void *place, PyObject *value, PyTypeObject *type,
+                      const char *name)
 {
-    PyObject **to = place;
     if (!value) return true;
     if (!PyObject_TypeCheck(value, type)) {
         PyErr_Format(PyExc_TypeError, "%s(): %s must be a %R, not %R", c->h.noun, name, type,
@@ -178,9 +177,7 @@ static bool part(cache_object *c, void *place, PyObject *value, PyTypeObject *ty
         return false;
     }
     if (!handle_join(&c->h, (handle *)value)) return false;
-    INCREF(value);
-    ((handle *)value)->users++;
-    *to = value;
+    handle_use(place, value);
     return true;
 }
 
@@ -228,9 +225,9 @@ bool cache_params_read(cache_object *c, PyObject *args, PyObject *kwargs, const 
 {
     PyObject *with[C_OBJECTS] = {0};
     if (!params_read(c->h.noun, args, kwargs, cache_table, 0, 0, others, p, with)) return false;
-    if (!part(c, &c->kv, with[C_KV], kv_type, "kv_allocator") ||
-        !part(c, &c->rows, with[C_ROWS], rows_type, "req_to_token_pool") ||
-        !part(c, &c->states, with[C_STATES], state_type, "state_pool") ||
+    if (!cache_takes_part(c, &c->kv, with[C_KV], kv_type, "kv_allocator") ||
+        !cache_takes_part(c, &c->rows, with[C_ROWS], rows_type, "req_to_token_pool") ||
+        !cache_takes_part(c, &c->states, with[C_STATES], state_type, "state_pool") ||
         !callback(c, &c->evict_key, with[C_EVICT_KEY], "evict_key") ||
         !callback(c, &c->copy_slots, with[C_COPY_SLOTS], "copy_slots"))
         return false;
@@ -319,9 +316,7 @@ static PyObject *streaming_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     }
     inner->cache = NULL; /* the wrapper's now */
     inner->h.closed = true;
-    inner->h.users++;
-    INCREF(inner);
-    c->inner = inner;
+    handle_use(&c->inner, (PyObject *)inner);
     c->page_size = inner->page_size;
     c->is_eagle = inner->is_eagle;
     c->has_receipts = inner->has_receipts;

@@ -163,6 +163,42 @@ bool handle_may_close(handle *h)
     return false;
 }
 
+void handle_use(void *place, PyObject *what)
+{
+    *(PyObject **)place = what;
+    if (!what) return;
+    INCREF(what);
+    ((handle *)what)->users++;
+}
+
+void handle_unuse(void *place)
+{
+    PyObject **at = place;
+    if (*at) ((handle *)*at)->users--;
+    Py_CLEAR(*at);
+}
+
+void handle_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    handle_fini((handle *)self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
+    DECREF(type);
+}
+
+PyObject *handle_closed(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(((handle *)self)->closed);
+}
+
+PyObject *call_itself(PyObject *self, PyObject *none)
+{
+    (void)none;
+    INCREF(self);
+    return self;
+}
+
 PyObject *handle_take_over(PyObject *self, PyObject *none)
 {
     (void)none;

@@ -13,28 +13,6 @@ static const element elements[] = {[RAD_F32] = E_F32,    [RAD_BF16] = E_U16,   [
 
 static const size_t dtype_bytes[] = {4, 2, 2, 1, 1, 1};
 
-static void free_object(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    handle_fini((handle *)self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
-    DECREF(type);
-}
-
-static void use(PyObject **place, PyObject *what)
-{
-    *place = what;
-    if (!what) return;
-    INCREF(what);
-    ((handle *)what)->users++;
-}
-
-static void unuse(PyObject **place)
-{
-    if (*place) ((handle *)*place)->users--;
-    Py_CLEAR(*place);
-}
-
 static bool right_type(PyObject *value, PyTypeObject *type, const char *what)
 {
     if (!value || PyObject_TypeCheck(value, type)) {
@@ -169,7 +147,7 @@ static PyObject *kv_pool_make(PyTypeObject *type, rad_token_to_kv_pool_params *p
     rad_error err;
     rad_status status = RAD_OK;
     if (!o || !handle_init(&o->h, "TokenToKVPool")) goto done;
-    use(&o->device, with[KV_DEVICE]);
+    handle_use(&o->device, with[KV_DEVICE]);
     rad_device *device = o->device ? ((device_object *)o->device)->device : NULL;
     uint32_t layers = mla ? mla->num_layers : p->num_layers;
     if (with[KV_BUFFERS]) {
@@ -238,14 +216,14 @@ static void kv_pool_end(kv_pool_object *o)
         bytes_give_back(&o->given[--o->num_given]);
     PyMem_Free(o->given);
     o->given = NULL;
-    unuse(&o->device);
+    handle_unuse(&o->device);
 }
 
 static void kv_pool_dealloc(PyObject *self)
 {
     kv_pool_object *o = (kv_pool_object *)self;
     if (!handle_is_foreign(&o->h)) kv_pool_end(o);
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *kv_pool_close(PyObject *self, PyObject *none)
@@ -586,12 +564,6 @@ static PyObject *kv_pool_get(PyObject *self, void *what)
     return answer;
 }
 
-static PyObject *get_closed(PyObject *self, void *closure)
-{
-    (void)closure;
-    return PyBool_FromLong(((handle *)self)->closed);
-}
-
 #define CLOSE_CALLS(close)                                                                         \
     {"close", close, METH_NOARGS, "close() -> None\n\nGives its memory back."},                    \
     {                                                                                              \
@@ -635,7 +607,7 @@ static PyGetSetDef kv_pool_getters[] = {
     {"num_slots", kv_pool_get, NULL, "Those of page 0 among them.", (void *)POOL_SLOTS},
     {"is_packed", kv_pool_get, NULL, "Whether K and V are separate and without gaps.",
      (void *)POOL_PACKED},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 
@@ -683,8 +655,8 @@ static PyObject *host_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     host_pool_object *o = (host_pool_object *)PyType_GenericAlloc(type, 0);
     if (!o || !handle_init(&o->h, "HostKVPool")) goto fail;
-    use((PyObject **)&o->device_pool, with[HOST_DEVICE_POOL]);
-    use(&o->device, with[HOST_DEVICE]);
+    handle_use(&o->device_pool, with[HOST_DEVICE_POOL]);
+    handle_use(&o->device, with[HOST_DEVICE]);
     p.device_pool = o->device_pool->pool;
     p.device = o->device ? ((device_object *)o->device)->device : NULL;
     rad_error err;
@@ -701,15 +673,15 @@ static void host_end(host_pool_object *o)
 {
     rad_host_kv_pool_destroy(o->pool);
     o->pool = NULL;
-    unuse((PyObject **)&o->device_pool);
-    unuse(&o->device);
+    handle_unuse(&o->device_pool);
+    handle_unuse(&o->device);
 }
 
 static void host_dealloc(PyObject *self)
 {
     host_pool_object *o = (host_pool_object *)self;
     if (!handle_is_foreign(&o->h)) host_end(o);
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *host_close(PyObject *self, PyObject *none)
@@ -726,7 +698,7 @@ static PyObject *host_close(PyObject *self, PyObject *none)
 
 static PyMethodDef host_methods[] = {CLOSE_CALLS(host_close), {0}};
 static PyGetSetDef closed_getters[] = {
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 static PyType_Slot host_slots[] = {
@@ -769,7 +741,7 @@ static void device_dealloc(PyObject *self)
 {
     device_object *d = (device_object *)self;
     if (!handle_is_foreign(&d->h)) WITHOUT_GIL(rad_device_cuda_destroy(d->device));
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *device_close(PyObject *self, PyObject *none)

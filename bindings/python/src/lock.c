@@ -70,13 +70,6 @@ static PyObject *lock_release_window(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *lock_enter(PyObject *self, PyObject *none)
-{
-    (void)none;
-    INCREF(self);
-    return self;
-}
-
 static PyObject *lock_exit(PyObject *self, PyObject *args)
 {
     (void)args;
@@ -106,7 +99,7 @@ static PyMethodDef lock_methods[] = {
     {"release_window", lock_release_window, METH_VARARGS,
      "release_window(upto=all)\n\nNo token to come looks before position upto with a window layer: "
      "from there on the window side stays held, and the path as it was."},
-    {"__enter__", lock_enter, METH_NOARGS, NULL},
+    {"__enter__", call_itself, METH_NOARGS, NULL},
     {"__exit__", lock_exit, METH_VARARGS, NULL},
     {0},
 };

@@ -3,14 +3,6 @@
 
 PyTypeObject *kv_type, *rows_type, *state_type;
 
-static void free_object(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    handle_fini((handle *)self);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
-    DECREF(type);
-}
-
 /* ---- KVAllocator ---- */
 
 static const param kv_params[] = {
@@ -39,7 +31,7 @@ static void kv_dealloc(PyObject *self)
 {
     kv_object *k = (kv_object *)self;
     if (!handle_is_foreign(&k->h)) rad_kv_allocator_destroy(k->kv);
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *kv_close(PyObject *self, PyObject *none)
@@ -411,19 +403,6 @@ static PyObject *kv_window_map(PyObject *self, void *closure)
     return array_view(self, E_I32, (void *)(uintptr_t)map, 1, &shape, &stride, true);
 }
 
-static PyObject *get_closed(PyObject *self, void *closure)
-{
-    (void)closure;
-    return PyBool_FromLong(((handle *)self)->closed);
-}
-
-static PyObject *itself(PyObject *self, PyObject *none)
-{
-    (void)none;
-    INCREF(self);
-    return self;
-}
-
 #define HANDLE_CALLS(close)                                                                        \
     {"close", close, METH_NOARGS,                                                                  \
      "close() -> None\n\nGives its memory back. Refused while a cache, a pool or an Array uses "   \
@@ -432,7 +411,7 @@ static PyObject *itself(PyObject *self, PyObject *none)
          "take_over() -> None\n\nMakes the calling thread the owner of this and of all that "      \
          "works "                                                                                  \
          "with it."},                                                                              \
-        {"__enter__", itself, METH_NOARGS, NULL},                                                  \
+        {"__enter__", call_itself, METH_NOARGS, NULL},                                             \
     {                                                                                              \
         "__exit__", close##_at_exit, METH_VARARGS, NULL                                            \
     }
@@ -497,7 +476,7 @@ static PyGetSetDef kv_getters[] = {
      "map[page] is the page's window page or 0: the allocator's own, not a copy. None without a "
      "window side.",
      NULL},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 
@@ -542,7 +521,7 @@ static void rows_dealloc(PyObject *self)
 {
     rows_object *r = (rows_object *)self;
     if (!handle_is_foreign(&r->h)) rad_req_to_token_pool_destroy(r->rows);
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *rows_close(PyObject *self, PyObject *none)
@@ -666,7 +645,7 @@ static PyGetSetDef rows_getters[] = {
      "All rows as one matrix of int32, where it is: what SGLang calls req_to_token. Row 0 is the "
      "dummy.",
      NULL},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 
@@ -707,9 +686,7 @@ static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     state_object *s = (state_object *)PyType_GenericAlloc(type, 0);
     if (!s || !handle_init(&s->h, "StatePool")) goto fail;
     if (with[STATE_DEVICE]) {
-        s->device = with[STATE_DEVICE];
-        INCREF(s->device);
-        ((handle *)s->device)->users++;
+        handle_use(&s->device, with[STATE_DEVICE]);
         p.device = ((device_object *)s->device)->device;
     }
     if (with[STATE_MEMORY]) {
@@ -738,15 +715,14 @@ static void state_end(state_object *s)
     rad_state_pool_destroy(s->pool);
     s->pool = NULL;
     bytes_give_back(&s->given);
-    if (s->device) ((handle *)s->device)->users--;
-    Py_CLEAR(s->device);
+    handle_unuse(&s->device);
 }
 
 static void state_dealloc(PyObject *self)
 {
     state_object *s = (state_object *)self;
     if (!handle_is_foreign(&s->h)) state_end(s);
-    free_object(self);
+    handle_free(self);
 }
 
 static PyObject *state_close(PyObject *self, PyObject *none)
@@ -891,7 +867,7 @@ static PyGetSetDef state_getters[] = {
     {"num_states", state_get, NULL, "States to hand out.", (void *)0},
     {"available", state_get, NULL, "Those that are free.", (void *)1},
     {"state_bytes", state_get, NULL, "Bytes of one, a multiple of 64.", (void *)2},
-    {"closed", get_closed, NULL, "Whether close() was called.", NULL},
+    HANDLE_CLOSED,
     {0},
 };
 

@@ -241,7 +241,17 @@ bool handle_is_foreign(const handle *h); /* of the process that forked this one 
 bool handle_is_busy(const handle *h);    /* a call is under way, of whatever thread */
 bool handle_is_free(const handle *h);    /* this thread's, and nothing under way */
 bool handle_may_close(handle *h);        /* enters, or refuses */
+/* Into *place, and counts as its user; NULL too. The other gives that back and clears it. */
+void handle_use(void *place, PyObject *what);
+void handle_unuse(void *place);
+void handle_free(PyObject *self); /* the end of a dealloc */
+PyObject *handle_closed(PyObject *self, void *closure);
+#define HANDLE_CLOSED                                                                              \
+    {                                                                                              \
+        "closed", handle_closed, NULL, "Whether close() was called.", NULL                         \
+    }
 PyObject *handle_take_over(PyObject *self, PyObject *none);
+PyObject *call_itself(PyObject *self, PyObject *none); /* any object's __enter__ */
 
 /* Calls `expression` without the interpreter's lock. */
 #define WITHOUT_GIL(expression)                                                                    \
@@ -302,7 +312,7 @@ typedef struct rows_object {
 typedef struct state_object {
     handle h;
     rad_state_pool *pool;
-    PyObject *device, *memory;
+    PyObject *device;
     bytes_in given;
 } state_object;
 typedef struct kv_pool_object {
@@ -381,6 +391,9 @@ extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_cal
 cache_object *cache_begin(PyTypeObject *type, const char *noun);
 bool cache_params_read(cache_object *c, PyObject *args, PyObject *kwargs, const param *others,
                        rad_cache_params *params, rad_free_list *list);
+/* An object that the cache works with, of this type, to *place; NULL: none. */
+bool cache_takes_part(cache_object *c, void *place, PyObject *value, PyTypeObject *type,
+                      const char *name);
 const param *cache_params_table(void);
 void cache_with_threads(cache_object *c);
 

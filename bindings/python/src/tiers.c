@@ -90,19 +90,9 @@ static bool identity_of(cache_object *c, PyObject *from, rad_storage_identity *i
 static bool tier_part(cache_object *c, void *place, PyObject *value, PyTypeObject *type,
                       const char *name)
 {
-    if (!value) return true;
-    if (!PyObject_TypeCheck(value, type)) {
-        PyErr_Format(PyExc_TypeError, "HiRadixCache(): %s must be a %R, not %R", name, type,
-                     (PyObject *)Py_TYPE(value));
-        return false;
-    }
-    if (!handle_join(&c->h, (handle *)value)) return false;
-    if (type == host_pool_type && !handle_join(&c->h, &((host_pool_object *)value)->device_pool->h))
-        return false;
-    INCREF(value);
-    ((handle *)value)->users++;
-    *(PyObject **)place = value;
-    return true;
+    if (!cache_takes_part(c, place, value, type, name)) return false;
+    return !value || type != host_pool_type ||
+           handle_join(&c->h, &((host_pool_object *)value)->device_pool->h);
 }
 
 /* The tables of caches are all that a HiRadixCache may be made with: each skips the other's. */
