@@ -6,8 +6,11 @@
  *     array.c     Array: memory of the library, for numpy and torch without a copy
  *     handle.c    who may call what: owner threads, reentrancy, forks, what is closed
  *     record.c    structs of the library as named tuples
- *     pools.c     KVAllocator, ReqToTokenPool, StatePool
- *     kv_pool.c   TokenToKVPool, HostKVPool, CudaDevice
+ *     kv_allocator.c  KVAllocator
+ *     req_to_token_pool.c  ReqToTokenPool
+ *     state_pool.c  StatePool
+ *     kv_pool.c   TokenToKVPool, HostKVPool
+ *     cuda_device.c  CudaDevice
  *     cache.c     what all caches have: entering and leaving, the end, sizes
  *     create.c    RadixCache, ChunkCache, StreamingCache: params, callbacks
  *     match.c     Match, and the calls that give one
@@ -67,7 +70,10 @@ bool add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObj
 
 /* Each part adds its types; an exception is set where one answers false. */
 bool array_init(PyObject *module);
-bool pools_init(PyObject *module);
+bool kv_allocator_init(PyObject *module);
+bool req_to_token_pool_init(PyObject *module);
+bool state_pool_init(PyObject *module);
+bool cuda_device_init(PyObject *module);
 bool kv_pool_init(PyObject *module);
 bool cache_init(PyObject *module);
 bool create_init(PyObject *module); /* after cache_init */
@@ -253,6 +259,27 @@ PyObject *handle_closed(PyObject *self, void *closure);
 PyObject *handle_take_over(PyObject *self, PyObject *none);
 PyObject *call_itself(PyObject *self, PyObject *none); /* any object's __enter__ */
 
+/* What KVAllocator, ReqToTokenPool and StatePool have besides; they are contexts, too. */
+#define HANDLE_CALLS(close)                                                                        \
+    {"close", close, METH_NOARGS,                                                                  \
+     "close() -> None\n\nGives its memory back. Refused while a cache, a pool or an Array uses "   \
+     "it."},                                                                                       \
+        {"take_over", handle_take_over, METH_NOARGS,                                               \
+         "take_over() -> None\n\nMakes the calling thread the owner of this and of all that "      \
+         "works "                                                                                  \
+         "with it."},                                                                              \
+        {"__enter__", call_itself, METH_NOARGS, NULL},                                             \
+    {                                                                                              \
+        "__exit__", close##_at_exit, METH_VARARGS, NULL                                            \
+    }
+/* TokenToKVPool, HostKVPool and CudaDevice. */
+#define CLOSE_CALLS(close)                                                                         \
+    {"close", close, METH_NOARGS, "close() -> None\n\nGives its memory back."},                    \
+    {                                                                                              \
+        "take_over", handle_take_over, METH_NOARGS,                                                \
+            "take_over() -> None\n\nMakes the calling thread the owner."                           \
+    }
+
 /* Calls `expression` without the interpreter's lock. */
 #define WITHOUT_GIL(expression)                                                                    \
     do {                                                                                           \
@@ -299,7 +326,7 @@ PyTypeObject *record_type(PyObject *module, const char *name, const char *doc,
 PyObject *record_new(PyTypeObject *type, const record_field *fields, const void *from);
 void record_set(PyObject *record, const record_field *fields, int extra, PyObject *value);
 
-/* ---- pools.c, kv_pool.c ---- */
+/* ---- kv_allocator.c, req_to_token_pool.c, state_pool.c, kv_pool.c, cuda_device.c ---- */
 
 typedef struct kv_object {
     handle h;
