@@ -150,23 +150,11 @@ static PyObject *call_take_freed(PyObject *self, fast_args args, Py_ssize_t narg
         !cache_enter(c, "take_freed"))
         return NULL;
     PyObject *result = NULL;
-    bool wide = a[0] && PyUnicode_Check(a[0]) && !PyUnicode_CompareWithASCIIString(a[0], "int64");
     if (!b->collects) {
         PyErr_SetString(error_class, "take_freed: the cache was not made with a number of pages "
                                      "as its free_list");
     } else {
-        uint32_t each = as_slots ? c->page_size : 1;
-        void *to;
-        result = array_new(wide ? E_I64 : E_I32, (Py_ssize_t)b->num_freed * each, &to);
-        for (size_t i = 0; result && i < b->num_freed; i++) {
-            for (uint32_t j = 0; j < each; j++) {
-                int32_t index = b->freed[i] * (int32_t)each + (int32_t)j;
-                if (wide)
-                    ((int64_t *)to)[i * each + j] = index;
-                else
-                    ((int32_t *)to)[i * each + j] = index;
-            }
-        }
+        result = ints_of_pages(b->freed, b->num_freed, as_slots ? c->page_size : 1, arg_wide(a[0]));
         if (result) b->num_freed = 0;
     }
     if (cache_leave(c)) return result;

@@ -431,10 +431,15 @@ void ints_row_end(ints_row *row)
 
 /* ---- out ---- */
 
+bool arg_wide(PyObject *dtype)
+{
+    return dtype && PyUnicode_Check(dtype) && !PyUnicode_CompareWithASCIIString(dtype, "int64");
+}
+
 static int new_one(PyObject *into)
 {
     if (!PyUnicode_Check(into)) return 0;
-    if (!PyUnicode_CompareWithASCIIString(into, "int64")) return 8;
+    if (arg_wide(into)) return 8;
     if (!PyUnicode_CompareWithASCIIString(into, "int32")) return 4;
     return 0;
 }
@@ -491,6 +496,24 @@ PyObject *ints_array(const int32_t *from, Py_ssize_t count, bool wide)
         widen(from, count, to);
     else if (result && count)
         memcpy(to, from, (size_t)count * sizeof *from);
+    return result;
+}
+
+PyObject *ints_of_pages(const rad_page *pages, Py_ssize_t count, uint32_t page_size, bool wide)
+{
+    void *to;
+    PyObject *result = array_new(wide ? E_I64 : E_I32, count * page_size, &to);
+    int32_t *slots = to;
+    int64_t *wide_slots = to;
+    for (Py_ssize_t i = 0; result && i < count; i++) {
+        for (uint32_t j = 0; j < page_size; j++) {
+            rad_slot slot = pages[i] * (int32_t)page_size + (int32_t)j;
+            if (wide)
+                *wide_slots++ = slot;
+            else
+                *slots++ = slot;
+        }
+    }
     return result;
 }
 

@@ -99,26 +99,20 @@ static PyObject *kv_alloc_slots(PyObject *self, fast_args args, Py_ssize_t nargs
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "count", &count) ||
         !handle_enter(&k->h, "alloc_slots"))
         return NULL;
-    bool wide = a[1] && PyUnicode_Check(a[1]) && !PyUnicode_CompareWithASCIIString(a[1], "int64");
-    uint32_t ps = rad_kv_page_size(k->kv), pages = count / ps + (count % ps != 0);
-    int32_t *slots = NULL;
-    if (pages <= rad_kv_num_pages(k->kv)) { /* no array for what there cannot be */
-        slots = malloc(((size_t)pages * ps + 1) * sizeof *slots);
-        if (!slots) PyErr_NoMemory();
+    uint32_t ps = rad_kv_page_size(k->kv), num_pages = count / ps + (count % ps != 0);
+    rad_page *pages = NULL;
+    if (num_pages <= rad_kv_num_pages(k->kv)) { /* no array for what there cannot be */
+        pages = malloc(((size_t)num_pages + 1) * sizeof *pages);
+        if (!pages) PyErr_NoMemory();
     }
-    if (slots && rad_kv_alloc(k->kv, slots, pages) == RAD_OK) {
-        for (uint32_t i = pages; ps > 1 && i-- > 0;) { /* from the back: in place */
-            rad_page page = slots[i];
-            for (uint32_t j = 0; j < ps; j++)
-                slots[(size_t)i * ps + j] = page * (int32_t)ps + (int32_t)j;
-        }
-        result = ints_array(slots, (Py_ssize_t)pages * ps, wide);
-        if (!result) rad_kv_free_slots(k->kv, slots, pages * ps, NULL);
+    if (pages && rad_kv_alloc(k->kv, pages, num_pages) == RAD_OK) {
+        result = ints_of_pages(pages, num_pages, ps, arg_wide(a[1]));
+        if (!result) rad_kv_free(k->kv, pages, num_pages, NULL);
     } else if (!PyErr_Occurred()) {
         INCREF(Py_None);
         result = Py_None;
     }
-    free(slots);
+    free(pages);
     handle_leave(&k->h);
     return result;
 }

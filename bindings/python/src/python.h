@@ -197,6 +197,8 @@ bool ints_row_begin(PyObject *matrix, PyObject *index, Py_ssize_t count, ints_ro
 void ints_row_end(ints_row *row);
 /* A new Array of these, "int64" or "int32" as `wide` says; NULL with an exception. */
 PyObject *ints_array(const int32_t *from, Py_ssize_t count, bool wide);
+PyObject *ints_of_pages(const rad_page *pages, Py_ssize_t count, uint32_t page_size, bool wide);
+bool arg_wide(PyObject *dtype); /* whether it is "int64"; anything else, and NULL: int32 */
 
 /* ---- array.c ---- */
 

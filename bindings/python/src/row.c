@@ -219,8 +219,6 @@ static PyObject *call_publish_row(PyObject *self, fast_args args, Py_ssize_t nar
         !arg_flag(a[11], &p.finished) || !arg_flag(a[12], &p.is_insert) ||
         !key_words(a[7], a[8], NULL, &p.key) || !pieces_take(&tokens, a[0], a[5], a[6], &p.key))
         return NULL;
-    bool wide = a[13] && PyUnicode_Check(a[13]) &&
-                !PyUnicode_CompareWithASCIIString(a[13], "int64");
     if (!lengths_fit(&p) || !ints_row_begin(a[1], a[2], p.key.num_tokens, &row)) goto give_back;
     p.row = row.data;
     size_t news = p.key.num_tokens - p.before + 1;
@@ -237,7 +235,7 @@ static PyObject *call_publish_row(PyObject *self, fast_args args, Py_ssize_t nar
         else if (status)
             raise_status(status, &err, "publish_row");
         else
-            result = tell(&p, wide);
+            result = tell(&p, arg_wide(a[13]));
     }
     free(p.theirs);
     ints_row_end(&row);
