@@ -15,11 +15,6 @@ static const record_field inserted_fields[] = {
     {0},
 };
 
-PyObject *inserted_new(const rad_inserted *in)
-{
-    return record_new(inserted_type, inserted_fields, in);
-}
-
 static bool same_count(const ints_in *tokens, uint32_t first, bool is_eagle, const ints_in *slots)
 {
     Py_ssize_t positions = tokens->count - (is_eagle && tokens->count ? 1 : 0) - first;
@@ -56,7 +51,7 @@ PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at
                 INCREF(Py_None);
                 result = Py_None;
             } else if (good) {
-                result = inserted_new(&inserted);
+                result = record_new(inserted_type, inserted_fields, &inserted);
             }
         }
         ints_give_back(&slots);

@@ -3,10 +3,18 @@
 
 static PyTypeObject *lock_type;
 
-PyObject *lock_new(cache_object *c, const rad_receipt *receipt)
+typedef struct lock_object {
+    PyObject_HEAD cache_object *cache;
+    rad_receipt receipt;
+} lock_object;
+
+PyObject *lock_new(cache_object *c, rad_receipt *receipt)
 {
     lock_object *l = (lock_object *)PyType_GenericAlloc(lock_type, 0);
-    if (!l) return NULL;
+    if (!l) {
+        rad_cache_dec_lock_ref(c->cache, receipt, NULL);
+        return NULL;
+    }
     INCREF(c);
     l->cache = c;
     l->receipt = *receipt;
@@ -142,9 +150,7 @@ static PyObject *call_lock(PyObject *self, PyObject *node_arg)
     rad_status status = rad_cache_inc_lock_ref(c->cache, node, &receipt, &err);
     if (!cache_leave(c)) return NULL;
     if (status) return raise_status(status, &err, "inc_lock_ref");
-    PyObject *lock = lock_new(c, &receipt);
-    if (!lock) rad_cache_dec_lock_ref(c->cache, &receipt, NULL);
-    return lock;
+    return lock_new(c, &receipt);
 }
 
 static PyObject *call_unlock(PyObject *self, PyObject *lock)

@@ -62,9 +62,7 @@ static PyObject *handle_lock(PyObject *self, PyObject *none)
     if (!cache_leave(c)) return NULL;
     if (status == RAD_FULL) Py_RETURN_NONE;
     if (status) return raise_status(status, &err, "MatchHandle.lock");
-    PyObject *lock = lock_new(c, &receipt);
-    if (!lock) rad_cache_dec_lock_ref(c->cache, &receipt, NULL);
-    return lock;
+    return lock_new(c, &receipt);
 }
 
 static PyObject *handle_slots(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)

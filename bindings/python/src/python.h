@@ -439,11 +439,8 @@ const rad_match *match_of(PyObject *match);                   /* NULL with an ex
 
 /* ---- lock.c ---- */
 
-typedef struct lock_object {
-    PyObject_HEAD cache_object *cache;
-    rad_receipt receipt;
-} lock_object;
-PyObject *lock_new(cache_object *c, const rad_receipt *receipt);
+/* Takes the receipt: without memory the lock is given back. */
+PyObject *lock_new(cache_object *c, rad_receipt *receipt);
 /* Locks that are counted by node, without an object: of caches without windows and states. */
 rad_status node_lock(cache_object *c, rad_ref node, int64_t *change, rad_error *err);
 rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error *err);
@@ -453,7 +450,6 @@ rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error
 /* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from, session. From the handle's
  * end on where `at` is not NULL. */
 PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at);
-PyObject *inserted_new(const rad_inserted *in);
 
 /* ---- request.c ---- */
 
@@ -466,6 +462,9 @@ typedef struct request_object {
     PyObject *extra_key, *cache_salt;
 } request_object;
 extern PyTypeObject *request_type;
+
+/* ---- look.c ---- */
+
 void look_at_exit(void);
 extern const char *const match_ends[];                      /* by rad_match_end */
 PyObject *eviction_new(const rad_eviction *e, bool is_one); /* None where there was none */
