@@ -122,10 +122,63 @@ class _OwnSlots:
         self.free.extend((slots[::self.page_size] // self.page_size).tolist())
 
 
-class RadixCache(_base.BasePrefixCache):
-    """SGLang's RadixCache: the same calls, parameters and results."""
+class _Cache(_base.BasePrefixCache):
+    """What a cache has whatever lies in its tree; sglang_components builds on it, too."""
 
     MOST_PAGES = 1 << 20  # if nothing says how many there are; 5 bytes each
+
+    def __init__(self, params):
+        self.disable = params.disable
+        self.req_to_token_pool = params.req_to_token_pool
+        self.token_to_kv_pool_allocator = params.token_to_kv_pool_allocator
+        self.page_size = params.page_size
+        self.is_eagle = params.is_eagle
+        self.enable_kv_cache_events = params.enable_kv_cache_events
+        self.disable_finished_insert = params.disable_finished_insert
+
+    def _cacheable(self, num_tokens):
+        """Of so many tokens those that can be in the tree: whole pages, of bigrams."""
+        count = max(num_tokens - self.is_eagle, 0)
+        return count - count % self.page_size
+
+    # ---- what it holds ----
+
+    def evictable_size(self):
+        return self.core.evictable_size
+
+    def protected_size(self):
+        return self.core.protected_size
+
+    def pretty_print(self):
+        print(self.core.dump())
+        print(f"#tokens: {self.total_size()}")
+
+    def take_events(self):
+        if not self.enable_kv_cache_events:
+            return []
+        from sglang.srt.disaggregation import kv_events
+        events = []
+        for e in self.core.take_events():
+            if e.type == "BlockStored":
+                parent = e.parent_block_hash
+                for i, block in enumerate(e.block_hashes):  # one event a page, as SGLang has them
+                    at = i * e.block_size
+                    events.append(kv_events.BlockStored(
+                        block_hashes=[block], parent_block_hash=parent,
+                        token_ids=list(e.token_ids[at:at + e.block_size]), block_size=e.block_size,
+                        lora_id=None, medium=e.medium))
+                    parent = block
+            elif e.type == "BlockRemoved":
+                gone = e.block_hashes[::-1]  # libradish tells the deepest first, SGLang the first
+                events += [kv_events.BlockRemoved(block_hashes=blocks, medium=e.medium)
+                           for blocks in ([gone] if _SEGMENTS else ([block] for block in gone))]
+            else:  # also where events were lost: a follower begins anew
+                events.append(kv_events.AllBlocksCleared())
+        return events
+
+
+class RadixCache(_Cache):
+    """SGLang's RadixCache: the same calls, parameters and results."""
 
     def __new__(cls, *args, **kwargs):
         if cls.__module__.startswith("sglang.srt."):  # install() made this class their base
@@ -137,13 +190,7 @@ class RadixCache(_base.BasePrefixCache):
 
     def __init__(self, params):
         pool = params.token_to_kv_pool_allocator
-        self.disable = params.disable
-        self.req_to_token_pool = params.req_to_token_pool
-        self.token_to_kv_pool_allocator = pool
-        self.page_size = params.page_size
-        self.is_eagle = params.is_eagle
-        self.enable_kv_cache_events = params.enable_kv_cache_events
-        self.disable_finished_insert = params.disable_finished_insert
+        super().__init__(params)
         self.eviction_policy = params.eviction_policy.lower()
         device = pool.device if pool else "cpu"
         self.device = torch.device(device) if isinstance(device, str) else device
@@ -205,11 +252,6 @@ class RadixCache(_base.BasePrefixCache):
             self.token_to_kv_pool_allocator.free_segment(slots, start_pos=start)
         else:
             self.token_to_kv_pool_allocator.free(slots)
-
-    def _cacheable(self, num_tokens):
-        """Of so many tokens of a request those that can be in the tree: whole pages, of bigrams."""
-        count = max(num_tokens - self.is_eagle, 0)
-        return count - count % self.page_size
 
     def match_prefix(self, params):
         tokens = _tokens(params.key)
@@ -357,12 +399,6 @@ class RadixCache(_base.BasePrefixCache):
     def is_root(self, node):
         return not node.ref
 
-    def evictable_size(self):
-        return self.core.evictable_size
-
-    def protected_size(self):
-        return self.core.protected_size
-
     def total_size(self):
         return self.core.total_size
 
@@ -371,33 +407,6 @@ class RadixCache(_base.BasePrefixCache):
         if self._own:
             return self._own.values[slots]
         return slots.to(self.device) if self._elsewhere else slots
-
-    def pretty_print(self):
-        print(self.core.dump())
-        print(f"#tokens: {self.total_size()}")
-
-    def take_events(self):
-        if not self.enable_kv_cache_events:
-            return []
-        from sglang.srt.disaggregation import kv_events
-        events = []
-        for e in self.core.take_events():
-            if e.type == "BlockStored":
-                parent = e.parent_block_hash
-                for i, block in enumerate(e.block_hashes):  # one event a page, as SGLang has them
-                    at = i * e.block_size
-                    events.append(kv_events.BlockStored(
-                        block_hashes=[block], parent_block_hash=parent,
-                        token_ids=list(e.token_ids[at:at + e.block_size]), block_size=e.block_size,
-                        lora_id=None, medium=e.medium))
-                    parent = block
-            elif e.type == "BlockRemoved":
-                gone = e.block_hashes[::-1]  # libradish tells the deepest first, SGLang the first
-                events += [kv_events.BlockRemoved(block_hashes=blocks, medium=e.medium)
-                           for blocks in ([gone] if _SEGMENTS else ([block] for block in gone))]
-            else:  # also where events were lost: a follower begins anew
-                events.append(kv_events.AllBlocksCleared())
-        return events
 
 
 class _Allocator(_allocator.BaseTokenToKVPoolAllocator):

@@ -22,7 +22,7 @@ import weakref
 import torch
 
 from radish import _core
-from radish.sglang import RadixCache, _base, _OwnSlots, _tensor, _tokens
+from radish.sglang import _base, _Cache, _OwnSlots, _tensor, _tokens
 from radish.sglang_sessions import WithSessions
 from radish.sglang_states import Snapshots, WithStates
 
@@ -150,22 +150,15 @@ class _Value:
         return node.cache.token_to_kv_pool_allocator.full_to_swa_index_mapping[node.value[-info.window_tokens:]]
 
 
-class _Components(WithSessions, WithStates, _base.BasePrefixCache):
+class _Components(WithSessions, WithStates, _Cache):
     """What the three have in common."""
 
     EvictParams = _base.EvictParams
-    MOST_PAGES = 1 << 20   # if nothing says how many there are
     names_numbers = False  # SGLang gets numbers of nodes, not nodes
 
     def __init__(self, params, components):
         pool = params.token_to_kv_pool_allocator
-        self.disable = params.disable
-        self.req_to_token_pool = params.req_to_token_pool
-        self.token_to_kv_pool_allocator = pool
-        self.page_size = params.page_size
-        self.is_eagle = params.is_eagle
-        self.enable_kv_cache_events = params.enable_kv_cache_events
-        self.disable_finished_insert = params.disable_finished_insert
+        super().__init__(params)
         self.tree_components = tuple(components)
         device = getattr(pool, "device", None)
         self.device = torch.device(device if isinstance(device, (str, torch.device)) else "cpu")
@@ -255,11 +248,6 @@ class _Components(WithSessions, WithStates, _base.BasePrefixCache):
         source, target = (slice(p * self.page_size, (p + 1) * self.page_size) for p in (source, target))
         mapping[target] = mapping[source]
         mapping[source] = 0
-
-    def _cacheable(self, num_tokens):
-        """Of so many tokens those that can be in the tree: whole pages, of bigrams."""
-        count = max(num_tokens - self.is_eagle, 0)
-        return count - count % self.page_size
 
     # ---- the tree ----
 
@@ -487,12 +475,6 @@ class _Components(WithSessions, WithStates, _base.BasePrefixCache):
     def mamba_protected_size(self):
         return self.core.state_protected_size
 
-    def evictable_size(self):
-        return self.core.evictable_size
-
-    def protected_size(self):
-        return self.core.protected_size
-
     def total_size(self):
         core = self.core
         return core.total_size, core.window_evictable_size + core.window_protected_size
@@ -511,14 +493,8 @@ class _Components(WithSessions, WithStates, _base.BasePrefixCache):
             lines.append(f"Available {name} tokens: {free + evictable} (available {free} + evictable {evictable})\n")
         return "".join(lines)
 
-    def pretty_print(self):
-        print(self.core.dump())
-        print(f"#tokens: {self.total_size()}")
-
     def sanity_check(self):
         self.core.check()
-
-    take_events = RadixCache.take_events
 
 
 class SWARadixCache(_Components):
