@@ -27,6 +27,9 @@ _allocator, _base, _params = (importlib.import_module("sglang.srt.mem_cache." + 
 __all__ = ["ChunkCache", "MambaRadixCache", "Node", "PagedTokenToKVPoolAllocator", "PureSWAChunkCache", "RadixCache",
            "SWAChunkCache", "SWARadixCache", "TokenToKVPoolAllocator", "UnifiedRadixCache", "install", "make_cache"]
 
+NO_TIERS = ("radish.sglang: host tiers are not behind SGLang's interface: start without "
+            "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+
 
 def _tensor(array):
     """int64, without a copy."""
@@ -41,6 +44,16 @@ def _tokens(key):
     if getattr(key, "is_bigram", False) and len(ids):  # of 2026-02: a list of pairs
         return [pair[0] for pair in ids] + [ids[-1][1]]
     return ids
+
+
+def _fill_ids(req):
+    """The tokens that a request has K/V of when a prefill is complete."""
+    return req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids
+
+
+def _committed(req, kv_len_to_handle):
+    """How many a finished request has K/V of: told since the summer of 2026, asked of it before."""
+    return req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
 
 
 # What differs between SGLang's versions: fields that a result has, results that are plain numbers.
@@ -337,7 +350,7 @@ class RadixCache(_Cache):
         return table[req.req_pool_idx:req.req_pool_idx + 1, :count].to("cpu", torch.int32), 0, True
 
     def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
-        count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
+        count = _committed(req, kv_len_to_handle)
         if self.disable:  # of 2026-08: the protected prefix is not this request's
             protected = 0 if kv_len_to_handle is None else req.cache_protected_len
             self._free(self.req_to_token_pool.req_to_token[req.req_pool_idx, protected:count], protected)
@@ -352,7 +365,7 @@ class RadixCache(_Cache):
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
         if self.disable:
             return
-        tokens = req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids
+        tokens = _fill_ids(req)
         if self._own:
             self._publish_apart(req, tokens, chunked)
             return

@@ -4,7 +4,7 @@ Nothing is kept, so nothing of libradish stands behind them; they are here so th
 an answer, and for where a server is told to make radish's caches and to reuse nothing."""
 import torch
 
-from radish.sglang import _base
+from radish.sglang import _base, _committed, _fill_ids
 from radish.sglang_components import _evicted, _inserted, _locked, _matched, _unlocked
 
 __all__ = ["ChunkCache", "PureSWAChunkCache", "SWAChunkCache"]
@@ -36,7 +36,7 @@ class ChunkCache(_base.BasePrefixCache):
         return self.req_to_token_pool.req_to_token[req.req_pool_idx, :count]
 
     def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
-        count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
+        count = _committed(req, kv_len_to_handle)
         slots = self._not_given_back(req, self._row(req, count))
         if len(slots):
             self.token_to_kv_pool_allocator.free(slots)
@@ -45,7 +45,7 @@ class ChunkCache(_base.BasePrefixCache):
         return slots[req.cache_protected_len:]  # what is before it came from elsewhere
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
-        count = len(req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids)
+        count = len(_fill_ids(req))
         req.prefix_indices = self._row(req, count).to(dtype=torch.int64, copy=True)
 
     def evict(self, params):

@@ -22,7 +22,7 @@ import weakref
 import torch
 
 from radish import _core
-from radish.sglang import _base, _Cache, _OwnSlots, _tensor, _tokens
+from radish.sglang import NO_TIERS, _base, _Cache, _committed, _fill_ids, _OwnSlots, _tensor, _tokens
 from radish.sglang_sessions import WithSessions
 from radish.sglang_states import Snapshots, WithStates
 
@@ -388,7 +388,7 @@ class _Components(WithSessions, WithStates, _Cache):
             self.token_to_kv_pool_allocator.free(slots)
 
     def cache_finished_req(self, req, is_insert=True, *, kv_len_to_handle=None, **kwargs):
-        count = req.pop_committed_kv_cache() if kv_len_to_handle is None else kv_len_to_handle
+        count = _committed(req, kv_len_to_handle)
         slots, protected = self._row(req, count), req.cache_protected_len
         if self.disable:
             self._free(slots[protected:])
@@ -411,7 +411,7 @@ class _Components(WithSessions, WithStates, _Cache):
             self._cached_state(req, state, result, True)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
-        tokens = req.get_fill_ids() if hasattr(req, "get_fill_ids") else req.fill_ids
+        tokens = _fill_ids(req)
         slots, protected = self._row(req, len(tokens)), req.cache_protected_len
         if self.disable:
             req.prefix_indices = slots
@@ -528,8 +528,7 @@ class UnifiedRadixCache(_Components):
 
     def init_hicache(self, *args, **kwargs):
         """SGLang's registry calls it where host tiers are asked for."""
-        raise NotImplementedError("radish.sglang: host tiers are not behind SGLang's interface: start without "
-                                  "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+        raise NotImplementedError(NO_TIERS)
 
 
 class _TreeCore:

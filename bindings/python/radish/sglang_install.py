@@ -23,8 +23,7 @@ def make_cache(context):
     """The cache for a server: what SGLang's --radix-cache-backend radish calls, see install."""
     params = context.params
     if getattr(context, "enable_hierarchical_cache", False):
-        raise ValueError("radish.sglang: host tiers are not behind SGLang's interface: start without "
-                         "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+        raise ValueError(ours.NO_TIERS)
     if context.disable_radix_cache and context.effective_chunked_prefill_size is not None:
         if not context.is_hybrid_swa:
             return ours.ChunkCache(params)
