@@ -15,7 +15,6 @@ radish.minisgl. The tokens must be the same. Time is the thread's CPU time withi
 import functools
 import importlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import pathlib
 import random
@@ -26,12 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peers.shim import Anything, StandIn
+from peers.shim import Anything, stand_in
 
 VOCABULARY, WIDTH, LONGEST = 97, 16, 1024
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder(importlib.abc.MetaPathFinder):
     """Packages that are not here, and mini-sglang's of a GPU, are ignored."""
 
     IGNORED = {"minisgl." + name for name in ("engine", "kernel", "attention", "models", "layers", "moe")}
@@ -46,13 +45,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         ignored = any(name == i or name.startswith(i + ".") for i in self.IGNORED)
         missing = top in ("msgpack", "zmq", "transformers", "huggingface_hub", "tqdm", "tvm_ffi", "modelscope",
                           "safetensors", "flashinfer")
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if ignored or missing else None
-
-    def create_module(self, spec):
-        return StandIn(spec.name)
-
-    def exec_module(self, module):
-        pass
+        return stand_in(name) if ignored or missing else None
 
 
 def without_cuda(torch):

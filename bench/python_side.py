@@ -29,7 +29,6 @@ several rounds the median is told."""
 import argparse
 import array
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import inspect
 import os
@@ -50,7 +49,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import numpy as np  # noqa: E402
 import radish  # noqa: E402
-from peers.shim import StandIn  # noqa: E402
+from peers.shim import stand_in  # noqa: E402
 
 BLOCK, ROWS = 500, 4
 
@@ -83,7 +82,7 @@ class Trace:
 
 # ---- SGLang, as it is in PEER ----
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder(importlib.abc.MetaPathFinder):
     """Of SGLang the modules of its caches (OWN) as they are there; all else of it, and triton, stood in for."""
 
     OWN = ("cache_init_params", "evict_policy", "allocator", "allocator.base", "allocator.token", "allocator.paged",
@@ -100,13 +99,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             for file in (base.with_suffix(".py"), base / "__init__.py"):
                 if file.exists():
                     return importlib.util.spec_from_file_location(name, file)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
-
-    def create_module(self, spec):
-        return StandIn(spec.name)
-
-    def exec_module(self, module):
-        pass
+        return stand_in(name)
 
 
 def load_sglang(peer):

@@ -81,6 +81,11 @@ class _StandInLoader(importlib.abc.Loader):
         pass
 
 
+def stand_in(name):
+    """What a finder answers for a module, and all below it, that is to be a StandIn."""
+    return importlib.machinery.ModuleSpec(name, _StandInLoader(), is_package=True)
+
+
 class _OwnOrStandIn(importlib.abc.Loader):
     """Runs a module of the checkout; what breaks on the way makes it a StandIn."""
 
@@ -115,25 +120,22 @@ class Finder(importlib.abc.MetaPathFinder):
             return self._missing_package(name)
         parent = sys.modules.get(name.rpartition(".")[0])
         if name in self.stood_in or isinstance(parent, StandIn) and parent.__name__ not in self.bare:
-            return self._stand_in(name)
+            return stand_in(name)
         spec = importlib.machinery.PathFinder.find_spec(name, path or [self.folder])
         if spec is None or spec.loader is None and name not in self.bare:
-            return spec or (self._stand_in(name) if self.root == name else None)
+            return spec or (stand_in(name) if self.root == name else None)
         if name in self.bare:
-            bare = self._stand_in(name)
+            bare = stand_in(name)
             bare.submodule_search_locations = list(spec.submodule_search_locations)
             return bare
         spec.loader = _OwnOrStandIn(spec.loader, self.broken)
         return spec
 
-    def _stand_in(self, name):
-        return importlib.machinery.ModuleSpec(name, _StandInLoader(), is_package=True)
-
     def _missing_package(self, name):
         """What the checkout asks for and is not installed. torch's own tries must fail as ever."""
         top = name.split(".")[0]
         if isinstance(sys.modules.get(top), StandIn):
-            return self._stand_in(name)
+            return stand_in(name)
         frame = sys._getframe(2)
         while frame and "importlib" in frame.f_code.co_filename:
             frame = frame.f_back
@@ -142,7 +144,7 @@ class Finder(importlib.abc.MetaPathFinder):
         if top == name and importlib.machinery.PathFinder.find_spec(name) is None \
                 and name not in sys.builtin_module_names \
                 and importlib.machinery.FrozenImporter.find_spec(name) is None:
-            return self._stand_in(name)
+            return stand_in(name)
         return None
 
 
