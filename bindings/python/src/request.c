@@ -60,6 +60,22 @@ static request_object *request_of(cache_object *c, PyObject *arg, const char *ca
     return r;
 }
 
+/* Enters for a call with this request, or NULL, of request_of. It is busy until request_leave: so
+ * callbacks find it, and other threads while the interpreter's lock is given away. */
+static bool request_enter(cache_object *c, request_object *r, const char *call)
+{
+    if (!r || !cache_enter(c, call)) return false;
+    r->busy = true;
+    return true;
+}
+
+static bool request_leave(cache_object *c, request_object *r)
+{
+    r->busy = false;
+    bind(r, c);
+    return cache_leave(c);
+}
+
 /* ---- tokens ---- */
 
 static bool make_room(request_object *r, uint64_t count)
@@ -334,7 +350,7 @@ static PyType_Spec request_spec = {"radish.Request", sizeof(request_object), 0,
 
 static rows_object *rows_of(cache_object *c, const char *call)
 {
-    rows_object *rows = c->inner ? c->inner->rows : c->rows;
+    rows_object *rows = cache_base(c)->rows;
     if (!rows)
         PyErr_Format(error_class, "%s: the cache was made without a req_to_token_pool", call);
     return rows;
@@ -408,22 +424,20 @@ static PyObject *call_admit(PyObject *self, PyObject *req)
         PyErr_SetString(error_class, "admit: the request is admitted already");
         return NULL;
     }
-    if (!cache_enter(c, "admit")) return NULL;
+    if (!request_enter(c, r, "admit")) return NULL;
     if (r->kv.key.num_tokens > rad_req_to_token_row_tokens(rows->rows)) {
         PyErr_Format(PyExc_ValueError, "admit: the request has %u tokens and a row %u",
                      r->kv.key.num_tokens, rad_req_to_token_row_tokens(rows->rows));
-        cache_leave(c);
+        request_leave(c, r);
         return NULL;
     }
     bool had_row = r->kv.row != 0;
     rad_match match;
     rad_error err;
     rad_status status;
-    r->busy = true;
     LONG_CALL(
         r->kv.key.num_tokens >= LONG_TOKENS,
         status = (r->kv.key.session ? admit_turn : admit)(c, rows->rows, &r->kv, &match, &err));
-    r->busy = false;
     if (status) { /* all is as before */
         if (r->kv.lock.held) rad_cache_dec_lock_ref(c->cache, &r->kv.lock, NULL);
         if (r->kv.row && !had_row) {
@@ -431,8 +445,7 @@ static PyObject *call_admit(PyObject *self, PyObject *req)
             r->kv.row = 0;
         }
     }
-    bind(r, c);
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status == RAD_FULL) Py_RETURN_NONE;
     if (status) return raise_status(status, &err, "admit");
     return match_new(&match, NULL);
@@ -470,14 +483,14 @@ static PyObject *call_extend(PyObject *self, fast_args args, Py_ssize_t nargs, P
 {
     static signature s = {"extend", 1, 2, {"req", "upto"}, {0}};
     cache_object *c = (cache_object *)self;
-    kv_object *kv = c->inner ? c->inner->kv : c->kv;
+    kv_object *kv = cache_base(c)->kv;
     PyObject *a[2];
     if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
     request_object *r = request_of(c, a[0], "extend");
     rows_object *rows = r ? rows_of(c, "extend") : NULL;
     uint32_t upto = r ? r->kv.key.num_tokens : 0;
     if (!rows || (a[1] && a[1] != Py_None && !arg_u32(a[1], "upto", &upto)) ||
-        !cache_enter(c, "extend"))
+        !request_enter(c, r, "extend"))
         return NULL;
     rad_error err;
     rad_status status = RAD_OK;
@@ -490,13 +503,10 @@ static PyObject *call_extend(PyObject *self, fast_args args, Py_ssize_t nargs, P
     else if (!kv)
         status = rad_fail(&err, RAD_E_UNSUPPORTED, "extend: the cache has no allocator");
     bool more = !status && upto > r->kv.allocated_len;
-    if (more) {
-        r->busy = true;
+    if (more)
         LONG_CALL(c->has_threads, status = extend(c, kv->kv, row, r->kv.allocated_len, upto, &err));
-        r->busy = false;
-    }
     if (!status && more) r->kv.allocated_len = upto;
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status < 0) return raise_status(status, &err, "extend");
     return PyBool_FromLong(status == RAD_OK);
 }
@@ -511,13 +521,12 @@ static PyObject *call_lock_req(PyObject *self, fast_args args, Py_ssize_t nargs,
     rad_ref node;
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_ref(a[1], "node", &node)) return NULL;
     request_object *r = request_of(c, a[0], "lock_req");
-    if (!r || !cache_enter(c, "lock_req")) return NULL;
+    if (!request_enter(c, r, "lock_req")) return NULL;
     rad_error err;
     rad_status status =
         r->kv.lock.held ? rad_fail(&err, RAD_E_STATE, "lock_req: the request holds a lock already")
                         : rad_cache_inc_lock_ref(c->cache, node, &r->kv.lock, &err);
-    bind(r, c);
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status) return raise_status(status, &err, "lock_req");
     Py_RETURN_NONE;
 }
@@ -531,15 +540,12 @@ static PyObject *call_unfinished(PyObject *self, fast_args args, Py_ssize_t narg
     uint32_t chunked = 0;
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_flag(a[1], &chunked)) return NULL;
     request_object *r = request_of(c, a[0], "unfinished_req");
-    if (!r || !cache_enter(c, "unfinished_req")) return NULL;
+    if (!request_enter(c, r, "unfinished_req")) return NULL;
     rad_error err;
     rad_status status;
-    r->busy = true;
     LONG_CALL(r->kv.committed_len - r->kv.protected_len >= LONG_TOKENS,
               status = rad_cache_unfinished_req(c->cache, &r->kv, (int)chunked, &err));
-    r->busy = false;
-    bind(r, c);
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status < 0) return raise_status(status, &err, "unfinished_req");
     return PyBool_FromLong(status == RAD_OK);
 }
@@ -552,19 +558,16 @@ static PyObject *call_finished(PyObject *self, fast_args args, Py_ssize_t nargs,
     uint32_t is_insert = 1;
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_flag(a[1], &is_insert)) return NULL;
     request_object *r = request_of(c, a[0], "finished_req");
-    if (!r || !cache_enter(c, "finished_req")) return NULL;
+    if (!request_enter(c, r, "finished_req")) return NULL;
     rad_key key = r->kv.key;
     int32_t priority = r->kv.priority;
     rad_error err;
     rad_status status;
-    r->busy = true;
     LONG_CALL(r->kv.committed_len - r->kv.protected_len >= LONG_TOKENS,
               status = rad_cache_finished_req(c->cache, &r->kv, (int)is_insert, &err));
-    r->busy = false;
     r->kv.key = key; /* the record is empty; its tokens, names and priority are the object's */
     r->kv.priority = priority;
-    bind(r, c);
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status) return raise_status(status, &err, "finished_req");
     Py_RETURN_NONE;
 }
@@ -578,12 +581,10 @@ static PyObject *call_release_window(PyObject *self, fast_args args, Py_ssize_t 
     uint32_t upto = 0;
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[1], "upto", &upto)) return NULL;
     request_object *r = request_of(c, a[0], "release_window");
-    if (!r || !cache_enter(c, "release_window")) return NULL;
+    if (!request_enter(c, r, "release_window")) return NULL;
     rad_error err;
-    r->busy = true; /* a free list of Python's is told of windows */
     rad_status status = rad_cache_release_window(c->cache, &r->kv, upto, &err);
-    r->busy = false;
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status) return raise_status(status, &err, "release_window");
     Py_RETURN_NONE;
 }
@@ -659,13 +660,10 @@ static PyObject *call_session_begin(PyObject *self, PyObject *req)
 {
     cache_object *c = (cache_object *)self;
     request_object *r = request_of(c, req, "session_begin");
-    if (!r || !cache_enter(c, "session_begin")) return NULL;
+    if (!request_enter(c, r, "session_begin")) return NULL;
     rad_error err;
-    r->busy = true; /* evicts, and may ask a policy of Python's */
     rad_status status = rad_session_begin(c->cache, &r->kv, &err);
-    r->busy = false;
-    bind(r, c);
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status < 0) return raise_status(status, &err, "session_begin");
     return PyBool_FromLong(status == RAD_OK);
 }
