@@ -6,8 +6,8 @@
  *       StreamingCache   create.c
  *       HiRadixCache     tiers.c
  *
- * Its calls are in match.c, insert.c, lock.c, match_handle.c, row.c, request.c and look.c, a table
- * in each.
+ * Its calls are in match.c, insert.c, lock.c, match_handle.c, row.c, request.c, ownership.c and
+ * look.c, a table in each.
  *
  * An object of Python's may go at any moment and in any thread: the collector runs where it likes.
  * A lock or a request that goes while its cache cannot be entered waits in `left_over` for the next
@@ -377,9 +377,9 @@ static size_t append(size_t at, const PyMethodDef *some)
 
 bool cache_init(PyObject *module)
 {
-    static const PyMethodDef *const parts[] = {own_calls,          match_calls,   insert_calls,
-                                               lock_calls,         request_calls, look_calls,
-                                               match_handle_calls, row_calls,     NULL};
+    static const PyMethodDef *const parts[] = {
+        own_calls,       match_calls, insert_calls,       lock_calls, request_calls,
+        ownership_calls, look_calls,  match_handle_calls, row_calls,  NULL};
     size_t at = 0;
     for (size_t i = 0; parts[i]; i++)
         at = append(at, parts[i]);

@@ -19,6 +19,7 @@
  *     match_handle.c  MatchHandle
  *     row.c       publish_row, for engines whose requests and rows are Python's
  *     request.c   Request, and the calls that take one
+ *     ownership.c  check_ownership and report_ownership, of all requests
  *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
  *     tiers.c     HiRadixCache's own calls
  *     storage.c   storage backends written in Python
@@ -411,7 +412,7 @@ bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens
 
 /* Its calls, by file; each table ends with NULL. */
 extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[], row_calls[],
-    request_calls[], look_calls[];
+    request_calls[], ownership_calls[], look_calls[];
 
 /* ---- create.c ---- */
 
@@ -462,6 +463,8 @@ typedef struct request_object {
     PyObject *extra_key, *cache_salt;
 } request_object;
 extern PyTypeObject *request_type;
+/* The request of a call on `c`, or an exception. */
+request_object *request_of(cache_object *c, PyObject *arg, const char *call);
 
 /* ---- look.c ---- */
 
