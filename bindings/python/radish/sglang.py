@@ -36,6 +36,10 @@ def _tensor(array):
     return torch.from_dlpack(array)
 
 
+def _slots_of(pages, page_size):
+    return (pages[:, None] * page_size + torch.arange(page_size)).reshape(-1)
+
+
 def _tokens(key):
     """A key's token ids. Of bigrams (EAGLE) the ids they are made of: the cache makes its own pairs."""
     if hasattr(key, "raw_token_ids"):
@@ -128,8 +132,7 @@ class _OwnSlots:
                 pages[i], self.used = self.used, self.used + 1
         while self.used * self.page_size > len(self.values):
             self.values = torch.cat((self.values, torch.zeros_like(self.values)))
-        first = torch.tensor(pages, dtype=torch.int64) * self.page_size
-        return (first[:, None] + torch.arange(self.page_size)).reshape(-1)
+        return _slots_of(torch.tensor(pages, dtype=torch.int64), self.page_size)
 
     def give_back(self, slots):
         self.free.extend((slots[::self.page_size] // self.page_size).tolist())

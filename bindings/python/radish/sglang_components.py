@@ -22,7 +22,7 @@ import weakref
 import torch
 
 from radish import _core
-from radish.sglang import NO_TIERS, _base, _Cache, _committed, _fill_ids, _OwnSlots, _tensor, _tokens
+from radish.sglang import NO_TIERS, _base, _Cache, _committed, _fill_ids, _OwnSlots, _slots_of, _tensor, _tokens
 from radish.sglang_sessions import WithSessions
 from radish.sglang_states import Snapshots, WithStates
 
@@ -234,8 +234,7 @@ class _Components(WithSessions, WithStates, _Cache):
             if what == "move":
                 self._move_window(*pages)
                 continue
-            first = torch.from_dlpack(pages).to(torch.int64)[:, None] * self.page_size
-            slots = (first + torch.arange(self.page_size)).reshape(-1)
+            slots = _slots_of(torch.from_dlpack(pages).to(torch.int64), self.page_size)
             theirs = self._their_slots(slots)
             if self._own:
                 self._own.give_back(slots)
