@@ -13,8 +13,8 @@
  *     %json {...}          JSON by this schema
  *     %python {...}        the same with Python's True, False and None
  *     %marked "|" {...}    the same, strings as they are between these marks (also %token 17),
- * names as words, without blanks: {key:|text|,n:1} %text {...} /<\/p>/  its strings as they are, in
- * which no match of the expression is found
+ *                          names as words, without blanks: {key:|text|,n:1}
+ *     %text {...} /<\/p>/  its strings as they are, in which no match of the expression is found
  *
  * Rules may call each other and themselves, also at their beginning (link.c). */
 #include "grammar/grammar_impl.h"
