@@ -38,9 +38,9 @@ typedef struct gr_builder {
     grammar_space space;
     bool closed_objects;
     bool python;                       /* JSON is written as Python does: True, False, None */
-    const gr_marks *marks;             /* or with these; NULL */
+    const gr_marks *marks;             /* or with these; NULL. Set by json_set_marks */
     const struct grammar_vocab *vocab; /* whose control tokens can be named */
-    uint32_t known[24];                /* rule + 1 of what many schemas use: json_rules.h */
+    uint32_t known[24];                /* rule + 1 of what many schemas use: json_rules.c */
 } gr_builder;
 
 void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],

@@ -347,11 +347,10 @@ static nfa_frag read_marked(reader *r, size_t begin)
     const grammar_space space = b->space;
     if (read_mark(r, begin, text, &marks) && find_texts(r, &marks)) {
         skip_blanks(r);
-        b->marks = &marks;
+        json_set_marks(b, &marks);
         b->space = GRAMMAR_SPACE_NONE;
-        memset(b->known + 16, 0, 8 * sizeof *b->known); /* those of other marks */
         f = read_json(r, begin);
-        b->marks = NULL;
+        json_set_marks(b, NULL);
         b->space = space;
     }
     dfa_fini(&marks.barred);

@@ -10,6 +10,13 @@
 enum { KNOWN_STRING = 1, KNOWN_NUMBER, KNOWN_INTEGER, KNOWN_VALUE, KNOWN_OBJECT, KNOWN_BLANKS };
 enum { KNOWN_KINDS = 8, MOST_BLANKS = 40 };
 
+void json_set_marks(gr_builder *b, const gr_marks *marks)
+{
+    /* Those of other marks. */
+    memset(b->known + 2 * KNOWN_KINDS, 0, KNOWN_KINDS * sizeof *b->known);
+    b->marks = marks;
+}
+
 /* The rule of this kind; *fresh: it was made now, and needs a fragment. */
 static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
 {

@@ -140,6 +140,8 @@ bool schema_dfa_has(const dfa *d, const char *text, size_t len, chars_form form)
 
 /* ---- values without a schema: json_rules.c ---- */
 
+/* Values are written with these marks from here on; NULL: with none again. */
+void json_set_marks(gr_builder *b, const gr_marks *marks);
 uint32_t
 json_string_rule(gr_builder *b); /* what is behind the opening quote, with the closing one */
 uint32_t json_number_rule(gr_builder *b, bool integer);
