@@ -2,7 +2,7 @@
  *
  * Asked of the values of enum and const that stand beside other keywords: those that do not fit are
  * no values of the schema; and of names, by propertyNames. */
-#include "grammar/schema.h"
+#include "grammar/schema_impl.h"
 
 #include "base/utf8.h"
 
@@ -87,14 +87,8 @@ static bool allows_array(schema_compiler *c, const json_t *schema, const json_t 
 {
     size_t i;
     json_t *item;
-    const json_t *items = json_object_get(schema, "items");
-    const json_t *prefix = json_object_get(schema, "prefixItems");
-    const json_t *rest = items;
+    const json_t *rest, *prefix = schema_prefix_of(schema, &rest);
     if (!fits(schema, "minItems", "maxItems", json_array_size(value))) return false;
-    if (json_is_array(items)) {
-        prefix = items;
-        rest = json_object_get(schema, "additionalItems");
-    }
     json_array_foreach((json_t *)value, i, item)
     {
         const json_t *at = i < json_array_size(prefix) ? json_array_get(prefix, i) : rest;

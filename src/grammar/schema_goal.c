@@ -124,7 +124,7 @@ uint32_t schema_others_goal(schema_compiler *c, const schema_set *set, uint64_t 
     return schema_goal_of(c, &part);
 }
 
-static const json_t *prefix_of(const json_t *schema, const json_t **rest)
+const json_t *schema_prefix_of(const json_t *schema, const json_t **rest)
 {
     const json_t *items = json_object_get(schema, "items");
     if (json_is_array(items)) {
@@ -139,7 +139,7 @@ uint32_t schema_item_goal(schema_compiler *c, const schema_set *set, uint64_t in
 {
     schema_set part = {.count = 0};
     for (uint32_t i = 0; i < set->count && !schema_failed(c); i++) {
-        const json_t *rest, *prefix = prefix_of(set->at[i], &rest);
+        const json_t *rest, *prefix = schema_prefix_of(set->at[i], &rest);
         const json_t *at = index < json_array_size(prefix) ? json_array_get(prefix, index) : rest;
         if (!schema_hold(c, &part, at)) return NEVER;
     }
@@ -151,7 +151,7 @@ uint64_t schema_prefix_length(const schema_set *set)
     uint64_t longest = 0;
     for (uint32_t i = 0; i < set->count; i++) {
         const json_t *rest;
-        longest = RAD_MAX(longest, (uint64_t)json_array_size(prefix_of(set->at[i], &rest)));
+        longest = RAD_MAX(longest, (uint64_t)json_array_size(schema_prefix_of(set->at[i], &rest)));
     }
     return longest;
 }

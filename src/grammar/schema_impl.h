@@ -80,6 +80,10 @@ uint32_t schema_property_goal(schema_compiler *c, const schema_set *set, const c
 uint32_t schema_others_goal(schema_compiler *c, const schema_set *set, uint64_t matched);
 uint32_t schema_item_goal(schema_compiler *c, const schema_set *set, uint64_t index);
 
+/* The schemas of the first items, a list or NULL, and that of the rest: "prefixItems" and "items",
+ * or what older drafts call "items" and "additionalItems". */
+const json_t *schema_prefix_of(const json_t *schema, const json_t **rest);
+
 /* Items from this one on have one goal. */
 uint64_t schema_prefix_length(const schema_set *set);
 
