@@ -142,34 +142,20 @@ static bool allows_object(schema_compiler *c, const json_t *schema, const json_t
     return true;
 }
 
-static bool is_type(const char *type, const json_t *value)
+static unsigned type_of(const json_t *value)
 {
+    decimal d;
     switch (json_typeof(value)) {
-    case JSON_NULL: return strcmp(type, "null") == 0;
+    case JSON_NULL: return IS_NULL;
     case JSON_TRUE:
-    case JSON_FALSE: return strcmp(type, "boolean") == 0;
-    case JSON_STRING: return strcmp(type, "string") == 0;
-    case JSON_ARRAY: return strcmp(type, "array") == 0;
-    case JSON_OBJECT: return strcmp(type, "object") == 0;
-    case JSON_INTEGER: return strcmp(type, "integer") == 0 || strcmp(type, "number") == 0;
-    case JSON_REAL: break;
+    case JSON_FALSE: return IS_BOOLEAN;
+    case JSON_STRING: return IS_STRING;
+    case JSON_ARRAY: return IS_ARRAY;
+    case JSON_OBJECT: return IS_OBJECT;
+    case JSON_INTEGER: return IS_INTEGER;
+    case JSON_REAL: break; /* 1.0 is an integer */
     }
-    decimal d; /* 1.0 is an integer */
-    return strcmp(type, "number") == 0 ||
-           (strcmp(type, "integer") == 0 && decimal_of(value, &d) && !d.num_part);
-}
-
-static bool allows_type(const json_t *type, const json_t *value)
-{
-    size_t i;
-    json_t *item;
-    if (!type) return true;
-    if (json_is_string(type)) return is_type(json_string_value(type), value);
-    json_array_foreach((json_t *)type, i, item)
-    {
-        if (is_type(json_string_value(item), value)) return true;
-    }
-    return false;
+    return decimal_of(value, &d) && !d.num_part ? IS_INTEGER : IS_FRACTION;
 }
 
 bool schema_equal(schema_compiler *c, const json_t *a, const json_t *b)
@@ -227,7 +213,8 @@ bool schema_allows(schema_compiler *c, const json_t *schema, const json_t *value
         return false;
     }
     c->depth++;
-    bool ok = allows_type(json_object_get(schema, "type"), value);
+    const json_t *type = json_object_get(schema, "type");
+    bool ok = !type || (schema_types(type) & type_of(value));
     const json_t *one = json_object_get(schema, "const"), *some = json_object_get(schema, "enum");
     if (ok && one) ok = schema_equal(c, one, value);
     if (ok && some && some != c->candidates) {

@@ -2,7 +2,7 @@
  *
  * Every keyword of a document is looked up before any rule is made: one that is not served is
  * refused by its name and place, whatever the rest says. */
-#include "grammar/schema.h"
+#include "grammar/schema_impl.h"
 
 #include <stdio.h>
 
@@ -146,17 +146,12 @@ static bool check_list(checker *k, const char *keyword, const json_t *value)
 
 static bool check_type(checker *k, const json_t *value)
 {
-    static const char *const types[] = {"null",   "boolean", "integer", "number",
-                                        "string", "array",   "object"};
     size_t n = json_is_array(value) ? json_array_size(value) : 1;
     if (!n) return refuse(k, RAD_E_INVAL, "type", "has no type");
     for (size_t i = 0; i < n; i++) {
-        const char *name =
-            json_string_value(json_is_array(value) ? json_array_get(value, i) : value);
-        bool known = false;
-        for (size_t t = 0; name && t < RAD_COUNT(types); t++)
-            known |= strcmp(name, types[t]) == 0;
-        if (!known) return refuse(k, RAD_E_INVAL, "type", "is not a type that JSON has");
+        const json_t *type = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_string(type) || !schema_types(type))
+            return refuse(k, RAD_E_INVAL, "type", "is not a type that JSON has");
     }
     return true;
 }

@@ -91,6 +91,9 @@ uint64_t schema_prefix_length(const schema_set *set);
 
 void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m);
 
+/* What a "type" names, one or a list of strings: IS_NULL and so on. 0: JSON has no such type. */
+unsigned schema_types(const json_t *type);
+
 /* Whether all schemas of the set allow a value that one of them names. */
 bool schema_all_allow(schema_compiler *c, const schema_merged *m, const json_t *value);
 

@@ -2,7 +2,7 @@
  * patterns, the types that are left. */
 #include "grammar/schema_impl.h"
 
-static unsigned type_bits(const json_t *type)
+unsigned schema_types(const json_t *type)
 {
     static const struct {
         const char *name;
@@ -113,7 +113,7 @@ void schema_merge(schema_compiler *c, const schema_set *set, schema_merged *m)
         const char *keyword;
         json_t *value;
         json_object_foreach((json_t *)s, keyword, value) m->bare = m->bare && !restricts(keyword);
-        if (type) m->types &= type_bits(type);
+        if (type) m->types &= schema_types(type);
         if (!m->only) m->only = json_object_get(s, "const");
         if (!m->values) m->values = json_object_get(s, "enum");
         raise_low(&m->bounds, json_object_get(s, "minimum"), false);
