@@ -33,8 +33,8 @@ bool tool_format_has_channels(const tool_format *f);
 /* EBNF (grammar/grammar.h) in *out, which the caller gives to text_buf_fini. RAD_E_INVAL: there is
  * no such function, or a tool without a name that a call can have; RAD_E_UNSUPPORTED: nobody has
  * written down how this family's calls are constrained, or they cannot have one of the parameters,
- * or be kept to what is said of all of them;
- * RAD_E_LIMIT: what parameters share ($defs) makes it too long; RAD_E_NOMEM. */
+ * or be kept to what is said of all of them; RAD_E_LIMIT: what parameters share ($defs) makes it
+ * too long; RAD_E_NOMEM. */
 rad_status tool_grammar_write(const tool_grammar_params *p, text_buf *out, rad_error *err);
 
 #endif
