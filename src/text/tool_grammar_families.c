@@ -235,18 +235,21 @@ static bool leads_away(const json_t *schema)
     return away;
 }
 
-/* What a parameter's schema refers to stands in that of all parameters. Where the function is not
- * strict anything is a value. */
-static json_t *own_schema(const json_t *schema, const json_t *whole, bool strict)
+static const char *const shared[] = {"$defs", "definitions"};
+
+/* What a parameter's schema refers to stands in that of all parameters; where it leads elsewhere,
+ * no call can have the parameter. Where the function is not strict anything is a value. */
+static json_t *own_schema(tool_writer *w, const char *key, const json_t *schema,
+                          const json_t *whole, bool strict)
 {
     if (!strict) return json_object();
-    static const char *const shared[] = {"$defs", "definitions"};
     json_t *own = json_is_object(schema) ? json_copy((json_t *)schema) : json_object();
     if (json_is_false(schema)) json_object_set_new(own, "not", json_object());
     for (size_t i = 0; i < RAD_COUNT(shared); i++) {
         json_t *of_all = json_object_get(whole, shared[i]);
         if (of_all) json_object_set(own, shared[i], of_all);
     }
+    if (!w->failed && leads_away(own)) w->unsaid = key;
     return own;
 }
 
@@ -297,7 +300,6 @@ static void put_others(tool_writer *w, const json_t *own)
              " %json {\"type\":[\"null\",\"boolean\",\"number\",\"array\",\"object\"],\"allOf\":[");
     tool_json(w, own);
     tool_put(w, "]");
-    static const char *const shared[] = {"$defs", "definitions"};
     for (size_t i = 0; i < RAD_COUNT(shared); i++) {
         const json_t *defs = json_object_get(own, shared[i]);
         if (!defs) continue;
@@ -338,8 +340,7 @@ static void put_value(tool_writer *w, const tag_words *t, const char *key, const
                       const json_t *whole, bool strict)
 {
     const char kind = tool_value_kind(schema);
-    json_t *own = own_schema(schema, whole, strict);
-    if (!w->failed && leads_away(own)) w->unsaid = key;
+    json_t *own = own_schema(w, key, schema, whole, strict);
     if (t->typed) {
         put_typed(w, t, own, kind);
     } else {
@@ -485,8 +486,7 @@ static void python_way(tool_writer *w, const json_t *schema, size_t way, bool st
         tool_say(w, "\np-%zu-%zu ::=", i, k);
         tool_quoted(w, key, strlen(key));
         tool_put(w, " \"=\"");
-        json_t *own = own_schema(property, schema, strict);
-        if (!w->failed && leads_away(own)) w->unsaid = key;
+        json_t *own = own_schema(w, key, property, schema, strict);
         put_schema(w, " %python ", own);
         json_decref(own);
         k++;
