@@ -461,15 +461,10 @@ TILE void columns(const quant_kind kind, const size_t step_bytes, const uint32_t
 
 GEMM_EACH_QUANT(KERNEL)
 
-static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
-{
-    gemm_round_to_blocks(x, k, dst);
-}
-
 #define FIELD(name) .name = quant_##name,
 #define QUANT_NEON                                                                                 \
     {                                                                                              \
-        .round_row = round_row, GEMM_EACH_QUANT(FIELD)                                             \
+        .round_row = gemm_round_to_blocks, GEMM_EACH_QUANT(FIELD)                                  \
     }
 
 #endif

@@ -255,11 +255,7 @@ static void tile(const gemm_tile *t,
 
 GEMM_EACH_QUANT(KERNEL)
 
-RAD_VECTORIZE static void round_row(const float *x, uint32_t k, gemm_xblock *dst)
-{
-    gemm_round_to_blocks(x, k, dst);
-}
-
 #define FIELD(name) .name = scalar_##name,
 
-const gemm_quant_isa gemm_quant_scalar = {.round_row = round_row, GEMM_EACH_QUANT(FIELD)};
+const gemm_quant_isa gemm_quant_scalar = {.round_row = gemm_round_to_blocks,
+                                          GEMM_EACH_QUANT(FIELD)};
