@@ -190,6 +190,7 @@ typedef struct test_env {
     long fail_at; /* fails allocation number fail_at (from 0) and all later ones; -1: never */
     long allocs;
     size_t bytes; /* outstanding */
+    size_t most;  /* outstanding at once, since a test last set it */
     uint64_t now; /* returned by now_ns, +1 per call */
     int panics;
 } test_env;
@@ -200,6 +201,7 @@ static inline void *test_env_alloc(void *user, size_t bytes)
     if (t->fail_at >= 0 && t->allocs++ >= t->fail_at) return NULL;
     void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     if (memory) t->bytes += bytes;
+    if (t->bytes > t->most) t->most = t->bytes;
     return memory;
 }
 

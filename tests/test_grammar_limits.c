@@ -51,24 +51,6 @@ TEST(every_allocation_may_fail)
 
 /* ---- what explodes ---- */
 
-typedef struct counted_env {
-    size_t bytes, peak;
-} counted_env;
-
-static void *counted_alloc(void *user, size_t bytes)
-{
-    counted_env *c = user;
-    c->bytes += bytes;
-    if (c->bytes > c->peak) c->peak = c->bytes;
-    return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-}
-
-static void counted_free(void *user, void *memory, size_t bytes)
-{
-    ((counted_env *)user)->bytes -= bytes;
-    free(memory);
-}
-
 typedef struct hostile_text {
     const char *name;
     grammar_kind kind;
@@ -156,9 +138,8 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
          ", \"p%d %d\": {}", "}}", 900, 0},
         {"choices", GRAMMAR_CHOICE, "[\"\"", ", \"%d or %d\"", "]", 50000, 0}};
     rig_vocab *r = malloc(sizeof *r);
-    counted_env counted = {0, 0};
-    rad_env env = {
-        .struct_size = sizeof env, .user = &counted, .alloc = counted_alloc, .free = counted_free};
+    test_env counted;
+    rad_env env = test_env_init(&counted);
     uint64_t part = test_scale(12, 1);
     grammar_limits limits = {.bytes = (64u << 20) / part,
                              .steps = 25000000 / part,
@@ -169,7 +150,7 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
     CHECK_OK(rig_finish(r, &env, 0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         rad_error err = {0};
-        size_t len, before = counted.peak = counted.bytes;
+        size_t len, before = counted.most = counted.bytes;
         char *text = write_hostile(&texts[i], &len);
         grammar_spec spec = {.kind = texts[i].kind, .text = text, .len = len};
         grammar *g = NULL;
@@ -177,8 +158,8 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
         CHECKF(status == RAD_OK || status == RAD_E_LIMIT || status == RAD_E_UNSUPPORTED ||
                    status == RAD_E_INVAL,
                "%s: %d %s\n", texts[i].name, status, err.text);
-        CHECKF(counted.peak - before <= limits.bytes + 65536, "%s: %zu bytes\n", texts[i].name,
-               counted.peak - before);
+        CHECKF(counted.most - before <= limits.bytes + 65536, "%s: %zu bytes\n", texts[i].name,
+               counted.most - before);
         if (g) {
             grammar_stats stats;
             grammar_get_stats(g, &stats);

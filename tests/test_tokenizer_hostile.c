@@ -128,32 +128,6 @@ TEST(random_text_comes_back_from_every_vocabulary)
 
 /* ---- long ---- */
 
-/* An env that knows how much was taken at most. */
-typedef struct meter {
-    size_t now, most;
-} meter;
-
-static void *meter_alloc(void *user, size_t bytes)
-{
-    meter *m = user;
-    void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (memory) m->now += bytes;
-    if (m->now > m->most) m->most = m->now;
-    return memory;
-}
-
-static void meter_free(void *user, void *memory, size_t bytes)
-{
-    ((meter *)user)->now -= bytes;
-    free(memory);
-}
-
-static uint64_t meter_clock(void *user)
-{
-    (void)user;
-    return 0;
-}
-
 static double cpu_seconds(void)
 {
     struct timespec now;
@@ -181,12 +155,8 @@ TEST(long_monotonous_text_stays_linear)
     char *text = malloc(most);
     CHECK(text);
     for (int i = 0; i < SOURCES; i++) {
-        meter m = {0};
-        rad_env env = {.struct_size = sizeof env,
-                       .user = &m,
-                       .alloc = meter_alloc,
-                       .free = meter_free,
-                       .now_ns = meter_clock};
+        test_env m;
+        rad_env env = test_env_init(&m);
         tokenizer *t = open_source(&env, i);
         size_t each = sources[i].lacks_bytes ? 192 : 64;
         for (size_t u = 0; t && u < sizeof units / sizeof units[0]; u++) {
@@ -194,13 +164,13 @@ TEST(long_monotonous_text_stays_linear)
             double took[2] = {0};
             repeat(text, big, units[u]);
             for (int whole = 0; whole < 2; whole++) {
-                size_t len = whole ? big : big / 4, before = m.now;
+                size_t len = whole ? big : big / 4, before = m.bytes;
                 token_buf ids = {0};
-                m.most = m.now;
+                m.most = m.bytes;
                 double start = cpu_seconds();
                 CHECK_OK(tokenizer_encode(t, text, len, 0, 0, &ids, NULL));
                 took[whole] = cpu_seconds() - start;
-                CHECKF(m.most - before < each * len + (1 << 16) && m.now == before,
+                CHECKF(m.most - before < each * len + (1 << 16) && m.bytes == before,
                        "%s, \"%s\": %zu bytes for %zu\n", sources[i].path, units[u],
                        m.most - before, len);
                 token_buf_fini(&ids);
