@@ -9,10 +9,8 @@
 static const char *const isa_names[] = {"amx",     "amx-emulated", "avx512bf16", "avx512vnni",
                                         "avx512",  "avxvnni",      "avx2",       "i8mm",
                                         "dotprod", "neon",         "scalar"};
-enum {
-    NUM_ISAS = RAD_COUNT(isa_names),
-    NUM_PAIRS = 3
-}; /* the first have bf16 arithmetic of their own */
+enum { NUM_ISAS = RAD_COUNT(isa_names) };
+enum { NUM_PAIRS = 3 }; /* the first have bf16 arithmetic of their own */
 static const gemm_type floats[] = {GEMM_F32, GEMM_BF16, GEMM_BF16W, GEMM_F16W};
 
 /* The last two have even k alone. */
