@@ -192,14 +192,13 @@ static bool is_required(const json_t *schema, size_t way, const char *name)
 }
 
 /* The parameters' schema; what of it cannot be kept to is noted where it must be. */
-static json_t *parameters_of(tool_writer *w, const json_t *function)
+static json_t *parameters_of(tool_writer *w, const json_t *function, bool strict)
 {
     json_t *schema = json_object_get(function, "parameters"), *value;
     const char *keyword;
     json_object_foreach(schema, keyword, value)
     {
-        if (tool_is_strict(w, function) && !says_nothing(keyword, value, schema))
-            w->unkept = keyword;
+        if (strict && !says_nothing(keyword, value, schema)) w->unkept = keyword;
     }
     return schema;
 }
@@ -384,9 +383,10 @@ static void tag_way(tool_writer *w, const json_t *schema, size_t way, bool stric
 
 static void tag_call(tool_writer *w, const json_t *function, const json_t *name)
 {
-    const json_t *schema = parameters_of(w, function);
     const bool strict = tool_is_strict(w, function);
-    for (size_t way = 0; way < (strict ? num_ways(schema) : 1); way++) {
+    const json_t *schema = parameters_of(w, function, strict);
+    const size_t ways = strict ? num_ways(schema) : 1;
+    for (size_t way = 0; way < ways; way++) {
         if (way) tool_put(w, " |");
         tag_way(w, schema, way, strict, name);
     }
@@ -496,8 +496,8 @@ static void python_way(tool_writer *w, const json_t *schema, size_t way, bool st
 
 static void python_call(tool_writer *w, const json_t *function, const json_t *name)
 {
-    const json_t *schema = parameters_of(w, function);
     const bool strict = tool_is_strict(w, function);
+    const json_t *schema = parameters_of(w, function, strict);
     const size_t ways = strict ? num_ways(schema) : 1;
     for (size_t way = 0; way < ways; way++) {
         if (way) tool_put(w, " |");
