@@ -86,13 +86,13 @@ int decimal_compare(const decimal *a, const decimal *b)
     return a->negative ? -compare_sizes(a, b) : compare_sizes(a, b);
 }
 
-enum { MOST_PART = 15 }; /* digits of what is counted in 64 bits */
+enum { MOST_DIGITS = 15 }; /* of what is counted in 64 bits */
 
 /* d * 10^digits; 0: too large, or no whole number. */
 static uint64_t scaled(const decimal *d, unsigned digits)
 {
     uint64_t n = 0;
-    if (d->num_part > digits || d->num_whole + digits > MOST_PART) return 0;
+    if (d->num_part > digits || d->num_whole + digits > MOST_DIGITS) return 0;
     for (unsigned i = 0; i < d->num_whole; i++)
         n = n * 10 + (uint64_t)(d->whole[i] - '0');
     for (unsigned i = 0; i < digits; i++)
