@@ -99,9 +99,8 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
 static bool allowed_texts(schema_compiler *c, const schema_merged *m, dfa *d)
 {
     dfa all;
+    if (!c->barred) return schema_string_dfa(c, m, d);
     if (!schema_string_dfa(c, m, &all)) return false;
-    *d = all;
-    if (!c->barred) return true;
     *d = (dfa){0};
     const bool ok = dfa_without(d, &all, c->barred);
     dfa_fini(&all);
