@@ -80,11 +80,9 @@ void schema_visit(schema_expansion *x, const json_t *const *at, uint32_t count)
 
 void schema_visit_goal(schema_compiler *c, schema_expansion *x, uint32_t goal)
 {
-    const json_t *at[SCHEMA_MOST_SET]; /* members may move */
-    const schema_goal g = c->goals[goal];
-    memcpy(at, c->members + g.first, g.count * sizeof *at);
+    const schema_goal *g = &c->goals[goal];
     x->c = c;
-    schema_visit(x, at, g.count);
+    schema_visit(x, c->members + g->first, g->count);
 }
 
 /* ---- fragments ---- */

@@ -104,10 +104,8 @@ static bool goal_is_empty(schema_compiler *c, uint32_t goal)
     if (c->depth >= MOST_NESTED) return false; /* not shown to be */
     c->depth++;
     c->goals[goal].empty = 1;
-    schema_goal g = c->goals[goal];
-    const json_t *at[SCHEMA_MOST_SET]; /* members may move */
-    memcpy(at, c->members + g.first, g.count * sizeof *at);
-    bool empty = set_is_empty(c, at, g.count);
+    const schema_goal *g = &c->goals[goal];
+    bool empty = set_is_empty(c, c->members + g->first, g->count);
     c->goals[goal].empty = empty ? 3 : c->num_undecided ? 0 : 2;
     c->depth--;
     return empty;

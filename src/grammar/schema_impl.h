@@ -117,7 +117,8 @@ bool schema_join(schema_expansion *x, const json_t *schema);
  * first. False: it failed, or a visit said that it is enough. */
 bool schema_expand(schema_expansion *x, uint32_t at, unsigned choice);
 
-/* All ways of these schemas at once, or of a goal's, to x->visit. */
+/* All ways of these schemas at once, or of a goal's, to x->visit. They are read before the first
+ * visit, so they may be of c->members, which move where goals are made. */
 void schema_visit(schema_expansion *x, const json_t *const *at, uint32_t count);
 void schema_visit_goal(schema_compiler *c, schema_expansion *x, uint32_t goal);
 
