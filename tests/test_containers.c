@@ -162,6 +162,34 @@ TEST(a_map_that_is_kept_small_loses_nothing_when_it_grows)
     map_fini(&m);
 }
 
+TEST(a_map_that_moves_takes_all_with_it_or_stays)
+{
+    enum { IDS = 1000 };
+    uint64_t seed = test_seed(), state = seed;
+    uint32_t hash[IDS + 1];
+    test_env counted;
+    rad_env env = test_env_failing_at(&counted, -1), none;
+    map m = {0};
+    for (uint32_t id = 1, room = 0; id <= IDS; id++) {
+        if (id > room) {
+            test_env failing;
+            none = test_env_failing_at(&failing, 0);
+            CHECK(!map_move(&m, &none, room + room / 2 + 4));
+            CHECK(map_move(&m, &env, room += room / 2 + 4) && m.count == id - 1);
+        }
+        hash[id] = (uint32_t)(0 - test_random(&state) % 300); /* with runs over the end */
+        map_insert(&m, hash[id], id);
+        for (uint32_t k = 1; k <= id; k++) {
+            uint32_t at = map_start(&m, hash[k]), found = 0;
+            for (uint32_t i; (i = map_next(&m, hash[k], &at));)
+                found += i == k;
+            CHECKF(found == 1, "id %u of %u, seed %llu", k, id, (unsigned long long)seed);
+        }
+    }
+    map_fini(&m);
+    CHECK(counted.bytes == 0);
+}
+
 TEST(a_slab_name_is_live_once)
 {
     rad_env env = rad_env_or_default(NULL);

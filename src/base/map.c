@@ -69,6 +69,17 @@ void map_insert(map *m, uint32_t hash, uint32_t id)
     m->count++;
 }
 
+bool map_move(map *m, const rad_env *env, uint32_t capacity)
+{
+    map larger;
+    if (!map_init(&larger, env, capacity)) return false;
+    for (uint32_t at = 0; m->entries && at <= m->mask; at++)
+        if (m->entries[at].id) map_insert(&larger, m->entries[at].hash, m->entries[at].id);
+    if (m->entries) map_fini(m);
+    *m = larger;
+    return true;
+}
+
 static map_entry *find(map *m, uint32_t hash, uint32_t id)
 {
     for (uint32_t at = hash & m->mask; m->entries[at].id; at = (at + 1) & m->mask)

@@ -27,6 +27,10 @@ bool map_init(map *m, const rad_env *env, uint32_t capacity);
 void map_fini(map *m);
 size_t map_bytes(uint32_t capacity);
 
+/* Moves the entries to a larger table, with room for `capacity` of them; a zeroed map has none yet.
+ * False when there is no memory: then it is as it was. O(capacity). */
+bool map_move(map *m, const rad_env *env, uint32_t capacity);
+
 /* A map that has room for many and mostly has few uses a part of its memory, so that lookups stay
  * in the CPU's caches; at most a sixth full, as long as there is more: a lookup that finds nothing
  * then mostly looks at one place, and the branch that ends it is predicted. This is for an empty

@@ -13,20 +13,15 @@ typedef struct numbering { /* hashes to numbers, in the order of their coming */
 
 static bool grow(numbering *n)
 {
-    map bigger;
     if (n->count < n->cap) return true;
     const uint64_t cap = n->cap ? 2 * n->cap : 4096;
     uint64_t *hashes = cap > INT32_MAX ? NULL : rad_alloc(n->env, cap * sizeof *hashes);
-    if (!hashes || !map_init(&bigger, n->env, (uint32_t)cap)) {
+    if (!hashes || !map_move(&n->by_hash, n->env, (uint32_t)cap)) {
         rad_free(n->env, hashes, cap * sizeof *hashes);
         return false;
     }
     if (n->count) memcpy(hashes, n->hashes, n->count * sizeof *hashes);
-    for (uint32_t i = 0; i < n->count; i++)
-        map_insert(&bigger, (uint32_t)hashes[i], i + 1);
-    if (n->cap) map_fini(&n->by_hash);
     rad_free(n->env, n->hashes, n->cap * sizeof *hashes);
-    n->by_hash = bigger;
     n->hashes = hashes;
     n->cap = cap;
     return true;

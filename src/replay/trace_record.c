@@ -36,14 +36,9 @@ static uint32_t find(const loading *l, uint64_t id)
 
 static bool grow_map(loading *l)
 {
-    map bigger;
     if (l->t->num_rows < l->map_room) return true;
     const uint64_t room = RAD_MAX(2 * (uint64_t)l->map_room, (uint64_t)FIRST);
-    if (room > INT32_MAX || !map_init(&bigger, &l->t->env, (uint32_t)room)) return false;
-    for (uint32_t i = 0; i < l->t->num_rows; i++)
-        map_insert(&bigger, hash_mix(&l->secret, l->arrivals[i].id), i + 1);
-    if (l->map_room) map_fini(&l->by_id);
-    l->by_id = bigger;
+    if (room > INT32_MAX || !map_move(&l->by_id, &l->t->env, (uint32_t)room)) return false;
     l->map_room = (uint32_t)room;
     return true;
 }

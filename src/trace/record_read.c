@@ -42,7 +42,6 @@ struct record_reader {
     map by_name; /* of namespaces, */
     map by_hash; /* and of pages. Hashes are a stranger's: under a secret of ours */
     hash_key secret;
-    uint32_t map_room;
     record_end how;
     bool ended;
 };
@@ -165,7 +164,7 @@ void record_close(record_reader *r)
 {
     if (!r) return;
     rad_env env = r->env;
-    if (r->map_room) map_fini(&r->by_hash);
+    if (r->cap) map_fini(&r->by_hash);
     if (r->names_cap) map_fini(&r->by_name);
     rad_free(&env, r->names, r->names_cap * sizeof *r->names);
     rad_free(&env, r->pages, r->cap * sizeof *r->pages);
@@ -179,19 +178,13 @@ static bool grow_pages(record_reader *r)
     if (r->num_pages + 1 < r->cap) return true;
     uint64_t cap = r->cap ? 2 * r->cap : FIRST_PAGES;
     page_entry *pages = rad_alloc(&r->env, cap * sizeof *pages);
-    map bigger;
-    if (!pages || cap > MOST_PAGES || !map_init(&bigger, &r->env, (uint32_t)cap)) {
+    if (!pages || cap > MOST_PAGES || !map_move(&r->by_hash, &r->env, (uint32_t)cap)) {
         rad_free(&r->env, pages, cap * sizeof *pages);
         return false;
     }
     if (r->num_pages) memcpy(pages, r->pages, (r->num_pages + 1) * sizeof *pages);
-    for (uint32_t i = 1; i <= r->num_pages; i++)
-        if (pages[i].page == i) map_insert(&bigger, hash_mix(&r->secret, pages[i].hash), i);
     rad_free(&r->env, r->pages, r->cap * sizeof *pages);
-    if (r->map_room) map_fini(&r->by_hash);
     r->pages = pages;
-    r->by_hash = bigger;
-    r->map_room = (uint32_t)cap;
     r->cap = cap;
     return true;
 }
@@ -250,19 +243,14 @@ static rad_status add_namespace(record_reader *r, uint64_t hash, rad_error *err)
         uint64_t cap = RAD_MAX(2 * r->names_cap, 64u);
         struct namespace_entry *names = cap > MOST_PAGES ? NULL
                                                          : rad_alloc(&r->env, cap * sizeof *names);
-        map bigger;
-        if (!names || !map_init(&bigger, &r->env, (uint32_t)cap)) {
+        if (!names || !map_move(&r->by_name, &r->env, (uint32_t)cap)) {
             rad_free(&r->env, names, cap * sizeof *names);
             return rad_fail(err, RAD_E_NOMEM, "no memory for more than %llu namespaces",
                             (unsigned long long)r->num_names);
         }
         if (r->num_names) memcpy(names, r->names, (r->num_names + 1) * sizeof *names);
-        for (uint32_t i = 1; i <= r->num_names; i++)
-            if (names[i].number == i) map_insert(&bigger, hash_mix(&r->secret, names[i].hash), i);
         rad_free(&r->env, r->names, r->names_cap * sizeof *names);
-        if (r->names_cap) map_fini(&r->by_name);
         r->names = names;
-        r->by_name = bigger;
         r->names_cap = cap;
     }
     const uint32_t number = (uint32_t)++r->num_names, mixed = hash_mix(&r->secret, hash);
