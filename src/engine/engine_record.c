@@ -15,7 +15,7 @@ rad_status engine_record_open(engine *e, rad_error *err)
 void engine_on_cache_op(void *user, const cache_tap_op *op)
 {
     engine *e = user;
-    if (e->recorder) recorder_tap(e->recorder, op);
+    recorder_tap(e->recorder, op);
 }
 
 static void tell_inexact(engine *e, const record_head *head)
