@@ -261,13 +261,10 @@ static int replay_bytes(replay_plan *p, asked *a, const trace_bytes *b)
 {
     rad_error err = {0}, why = {0};
     replay_result result;
-    record_reader *reader = NULL;
     rad_status status = RAD_OK;
     if (trace_is_record(b->data, b->len)) {
         status = replay_record(p->env, b->data, b->len, &result, &why);
-        if (status == RAD_OK) status = record_open(p->env, b->data, b->len, &reader, &why);
         p->replay = &result;
-        p->head = reader ? record_get_head(reader) : NULL;
     }
     if (status == RAD_OK) status = trace_parse(p->env, b->data, b->len, &p->t, &why);
     int code;
@@ -284,7 +281,6 @@ static int replay_bytes(replay_plan *p, asked *a, const trace_bytes *b)
         code = run(p, a);
     }
     trace_free(p->t);
-    record_close(reader);
     return code;
 }
 

@@ -19,7 +19,6 @@ typedef struct replay_cell {
     uint64_t host_blocks;     /* of each host tier */
     simulate_router router;
     bool optimum; /* of a cache as large as the largest tier of all servers together */
-    bool done;
     simulate_result r;
 } replay_cell;
 
@@ -47,9 +46,7 @@ typedef struct replay_plan {
     replay_pages *pages;
     uint32_t num_pages;
 
-    const record_head *head;     /* of a record; NULL: it is none */
-    const replay_result *replay; /* and its replay, */
-    double replay_s;             /* which took so long */
+    const replay_result *replay; /* of a record; NULL: it is none */
 } replay_plan;
 
 /* An error's words, and which option it is about. */

@@ -50,7 +50,7 @@ static void print_replay_json(const replay_plan *p)
 static void print_replay_text(const replay_plan *p)
 {
     const replay_result *r = p->replay;
-    const record_head *h = p->head;
+    const record_head *h = &r->head;
     printf(
         "record: %llu requests in %.1f s, %llu operations; pool %llu tokens, pages of %llu, %s%s\n",
         (unsigned long long)r->requests, 1e-6 * (double)r->duration_us,

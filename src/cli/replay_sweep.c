@@ -89,7 +89,6 @@ static void *work(void *arg)
             atomic_store(&s->next, s->p->num_cells); /* nobody begins another one */
             return NULL;
         }
-        s->p->cells[i].done = true;
         tell(s);
     }
 }

@@ -569,6 +569,7 @@ rad_status replay_record(const rad_env *env, const void *bytes, uint64_t size,
     if (status == RAD_OK) status = record_open(&p.env, bytes, size, &p.reader, err);
     if (status != RAD_OK) return status;
     const record_head *h = record_get_head(p.reader);
+    result->head = *h;
     p.page_size = (uint32_t)h->page_size;
     p.room = (uint32_t)longest + 1;
     p.pages = rad_alloc(&p.env, rad_mul(p.room, sizeof *p.pages));

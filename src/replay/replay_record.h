@@ -15,6 +15,7 @@ typedef struct record_counters { /* of RECORD_COUNTERS */
 } record_counters;
 
 typedef struct replay_result {
+    record_head head; /* how the server's cache was made */
     uint64_t operations;
     uint64_t requests, finished, aborted, failed;
     uint64_t differences;           /* answers that are not the recorded ones */
