@@ -139,4 +139,13 @@ static inline int64_t record_unzigzag(uint64_t n)
     return (int64_t)(n >> 1) ^ -(int64_t)(n & 1);
 }
 
+/* The number of so many bytes (at most 8), low first. */
+static inline uint64_t record_fixed_at(const uint8_t *p, size_t bytes)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n |= (uint64_t)p[i] << (8 * i);
+    return n;
+}
+
 #endif

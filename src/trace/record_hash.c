@@ -1,6 +1,8 @@
 /* record_hash.c - SipHash-2-4 of a number and bytes. */
 #include "trace/record_hash.h"
 
+#include "trace/record_format.h"
+
 typedef struct sip {
     uint64_t a, b, c, d;
 } sip;
@@ -33,14 +35,6 @@ static inline void take(sip *s, uint64_t word)
     s->a ^= word;
 }
 
-static uint64_t word_at(const uint8_t *p, size_t len)
-{
-    uint64_t word = 0;
-    for (size_t i = 0; i < len; i++)
-        word |= (uint64_t)p[i] << (8 * i);
-    return word;
-}
-
 uint64_t record_hash(const record_salt *salt, uint64_t before, const void *bytes, size_t len)
 {
     const uint8_t *p = bytes;
@@ -49,8 +43,8 @@ uint64_t record_hash(const record_salt *salt, uint64_t before, const void *bytes
     take(&s, before);
     size_t at = 0;
     for (; at + 8 <= len; at += 8)
-        take(&s, word_at(p + at, 8));
-    take(&s, word_at(p + at, len - at) | (uint64_t)((len + 8) & 0xff) << 56);
+        take(&s, record_fixed_at(p + at, 8));
+    take(&s, record_fixed_at(p + at, len - at) | (uint64_t)((len + 8) & 0xff) << 56);
     s.c ^= 0xff;
     mix(&s, 4);
     return s.a ^ s.b ^ s.c ^ s.d;

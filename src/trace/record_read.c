@@ -46,14 +46,6 @@ struct record_reader {
     bool ended;
 };
 
-static uint64_t fixed_at(const uint8_t *p, unsigned bytes)
-{
-    uint64_t n = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        n |= (uint64_t)p[i] << (8 * i);
-    return n;
-}
-
 /* ---- frames ---- */
 
 /* RAD_NONE: the file ends before or within it. Damage in the last one is a write that was cut. */
@@ -62,7 +54,8 @@ static rad_status next_frame(record_reader *r, rad_error *err)
     r->frame = r->end;
     uint64_t left = r->size - r->frame;
     if (left < RECORD_FRAME_HEAD) return RAD_NONE;
-    uint64_t bytes = fixed_at(r->bytes + r->frame, 4), sum = fixed_at(r->bytes + r->frame + 4, 4);
+    uint64_t bytes = record_fixed_at(r->bytes + r->frame, 4),
+             sum = record_fixed_at(r->bytes + r->frame + 4, 4);
     r->at = r->frame + RECORD_FRAME_HEAD;
     if (bytes > RECORD_MOST_FRAME || bytes == 0)
         return rad_fail(err, RAD_E_FORMAT, "the frame at byte %llu says that it has %llu bytes",
@@ -226,7 +219,8 @@ static rad_status read_pages(record_reader *r, record_op *op, rad_error *err)
     if (last > r->num_pages) return damaged(r, "goes on behind a page that was not named", err);
     if (count > (r->end - r->at) / 8) return damaged(r, "ends within its pages", err);
     for (uint64_t i = 0; i < count; i++, r->at += 8) {
-        rad_status status = add_page(r, (uint32_t)last, i > 0, fixed_at(r->bytes + r->at, 8), err);
+        rad_status status =
+            add_page(r, (uint32_t)last, i > 0, record_fixed_at(r->bytes + r->at, 8), err);
         if (status != RAD_OK) return status;
         last = r->num_pages;
     }
