@@ -11,34 +11,34 @@
 
 /* A file on its way into memory. */
 typedef struct reading {
-    const rad_env *env;
     const char *path;
     gzFile gz;
     uint64_t packed; /* bytes of the file; 0: it is a pipe */
-    uint8_t *data;
-    uint64_t cap, len;
+    trace_bytes *out;
 } reading;
 
 static bool make_room(reading *r)
 {
+    trace_bytes *b = r->out;
     uint64_t first = RAD_MAX(r->packed + 1, 65536u);
-    return trace_grow(r->env, (void **)&r->data, r->len, &r->cap, 1, first);
+    return trace_grow(&b->env, (void **)&b->data, b->len, &b->cap, 1, first);
 }
 
 /* A few kilobytes can unpack to a thousand times as much. */
 static bool expands_too_far(const reading *r)
 {
-    if (gzdirect(r->gz) || r->len <= TRACE_FREE_BYTES) return false;
-    return (r->len - TRACE_FREE_BYTES) / TRACE_EXPANSION > r->packed;
+    if (gzdirect(r->gz) || r->out->len <= TRACE_FREE_BYTES) return false;
+    return (r->out->len - TRACE_FREE_BYTES) / TRACE_EXPANSION > r->packed;
 }
 
 static rad_status read_bytes(reading *r, rad_error *err)
 {
+    trace_bytes *b = r->out;
     for (;;) {
         if (!make_room(r))
             return rad_fail(err, RAD_E_NOMEM, "%s: no memory for more than %llu bytes of it",
-                            r->path, (unsigned long long)r->len);
-        int n = gzread(r->gz, r->data + r->len, (unsigned)RAD_MIN(r->cap - r->len, 1u << 24));
+                            r->path, (unsigned long long)b->len);
+        int n = gzread(r->gz, b->data + b->len, (unsigned)RAD_MIN(b->cap - b->len, 1u << 24));
         int code;
         if (n < 0) return rad_fail(err, RAD_E_IO, "%s: %s", r->path, gzerror(r->gz, &code));
         if (n == 0) { /* also where a compressed file was cut: gzread gives what there is */
@@ -47,7 +47,7 @@ static rad_status read_bytes(reading *r, rad_error *err)
             return rad_fail(err, RAD_E_FORMAT, "%s: ends in the middle of its compressed data",
                             r->path);
         }
-        r->len += (uint64_t)n;
+        b->len += (uint64_t)n;
         if (expands_too_far(r) && !r->packed)
             return rad_fail(err, RAD_E_LIMIT,
                             "%s: what comes compressed through a pipe may unpack to %d MiB; "
@@ -57,7 +57,7 @@ static rad_status read_bytes(reading *r, rad_error *err)
             return rad_fail(err, RAD_E_LIMIT,
                             "%s: its %llu bytes unpack to more than %llu: more than %d MiB and %d "
                             "times what was packed is no trace",
-                            r->path, (unsigned long long)r->packed, (unsigned long long)r->len,
+                            r->path, (unsigned long long)r->packed, (unsigned long long)b->len,
                             TRACE_FREE_BYTES >> 20, TRACE_EXPANSION);
     }
 }
@@ -88,11 +88,8 @@ static rad_status read_all(reading *r, rad_error *err)
 rad_status trace_bytes_read(const rad_env *env, const char *path, trace_bytes *out, rad_error *err)
 {
     *out = (trace_bytes){.env = rad_env_or_default(env)};
-    reading r = {.env = &out->env, .path = path};
+    reading r = {.path = path, .out = out};
     rad_status status = read_all(&r, err);
-    out->data = r.data;
-    out->len = r.len;
-    out->cap = r.cap;
     if (status != RAD_OK) trace_bytes_free(out);
     return status;
 }
