@@ -8,6 +8,8 @@
  * of the cache refuses is a difference. */
 #include "replay/replay_record.h"
 
+#include "replay/record_cache.h"
+
 #include <radish/retention.h>
 #include <radish/session.h>
 
@@ -32,112 +34,18 @@ typedef struct live { /* a request between arrival and end */
 } live;
 
 typedef struct replay {
-    rad_env env;   /* the caller's, for memory */
-    rad_env clock; /* the same; its time is the record's */
-    uint64_t now_us;
+    rad_env env;
     record_reader *reader;
     replay_result *result;
+    record_cache c;  /* like the server's */
+    rad_page *pages; /* scratch: of a request, up to c.room */
     uint32_t page_size;
-    rad_kv_allocator *alloc;
-    rad_req_to_token_pool *rows;
-    rad_state_pool *states; /* NULL: no recurrent layers */
-    rad_cache *cache;
-    rad_page *pages; /* scratch: of a request */
-    uint32_t room;
-    live *buckets[BUCKETS];
     uint32_t num_live;
+    live *buckets[BUCKETS];
     char name[16]; /* of a namespace */
 } replay;
 
-static uint64_t record_now(void *user)
-{
-    return ((const replay *)user)->now_us * 1000;
-}
-
-static void *clock_alloc(void *user, size_t bytes)
-{
-    const replay *p = user;
-    return p->env.alloc(p->env.user, bytes);
-}
-
-static void clock_free(void *user, void *memory, size_t bytes)
-{
-    const replay *p = user;
-    p->env.free(p->env.user, memory, bytes);
-}
-
-static void clock_panic(void *user, const char *message)
-{
-    const replay *p = user;
-    p->env.panic(p->env.user, message);
-}
-
 /* ---- life ---- */
-
-/* What rows must have room for: the longest request, and as many as are there at one time. */
-static rad_status measure(const rad_env *env, const void *bytes, uint64_t size, uint64_t *longest,
-                          uint64_t *most_rows, rad_error *err)
-{
-    record_reader *r;
-    record_op op;
-    uint64_t running = 0, most = 0;
-    rad_status status = record_open(env, bytes, size, &r, err);
-    if (status != RAD_OK) return status;
-    while ((status = record_next(r, &op, err)) == RAD_OK) {
-        const bool tells = op.kind == RECORD_ARRIVE || op.kind == RECORD_GROW ||
-                           op.kind == RECORD_UNFINISHED || op.kind == RECORD_FINISHED ||
-                           op.kind == RECORD_WINDOW;
-        if (tells) *longest = RAD_MAX(*longest, op.field[op.kind == RECORD_ARRIVE ? 4 : 1]);
-        if (op.kind == RECORD_ARRIVE) most = RAD_MAX(most, ++running);
-        if (op.kind == RECORD_LEAVE && running) running--;
-    }
-    const record_head *h = record_get_head(r);
-    *longest = RAD_MIN(*longest, h->row_tokens) + 1;
-    *most_rows = RAD_MIN(most, h->max_rows) + h->max_sessions + 1;
-    record_close(r);
-    return status == RAD_NONE ? RAD_OK : status;
-}
-
-static rad_status make_cache(replay *p, uint64_t num_rows, rad_error *err)
-{
-    const record_head *h = record_get_head(p->reader);
-    const rad_kv_allocator_params a = {
-        .struct_size = sizeof a,
-        .num_pages = (uint32_t)(h->max_total_tokens / h->page_size),
-        .page_size = p->page_size,
-        .swa_num_pages = (uint32_t)(h->window_tokens / h->page_size)};
-    const rad_req_to_token_pool_params r = {
-        .struct_size = sizeof r, .num_rows = (uint32_t)num_rows, .row_tokens = p->room};
-    rad_status status = rad_kv_allocator_create(&p->env, &a, &p->alloc, err);
-    if (status == RAD_OK) status = rad_req_to_token_pool_create(&p->env, &r, &p->rows, err);
-    const rad_state_pool_params states = {
-        .struct_size = sizeof states, .state_bytes = 1, .num_states = (uint32_t)h->states};
-    if (status == RAD_OK && h->states)
-        status = rad_state_pool_create(&p->env, &states, &p->states, err);
-    if (status != RAD_OK) return status;
-    const rad_cache_params c = {
-        .struct_size = sizeof c,
-        .kind = h->chunk ? RAD_CACHE_CHUNK : RAD_CACHE_RADIX,
-        .page_size = p->page_size,
-        .kv_allocator = p->alloc,
-        .req_to_token_pool = p->rows,
-        .window_tokens = h->window_tokens ? (uint32_t)h->window : 0,
-        .state_pool = p->states,
-        .max_namespaces = (uint32_t)h->max_namespaces,
-        .eviction = {(uint32_t)h->policy, (uint32_t)h->protected_threshold,
-                     (uint32_t)h->cost_half_life_percent, (uint32_t)h->cost_attention_tokens},
-        .max_pinned_tokens = h->max_pinned_tokens,
-        .retention = (uint32_t)h->retention,
-        .max_sessions = h->streaming_sessions ? 0 : (uint32_t)h->max_sessions};
-    status = rad_cache_create(&p->clock, &c, &p->cache, err);
-    if (status != RAD_OK || !h->streaming_sessions) return status;
-    const rad_streaming_cache_params s = {
-        .struct_size = sizeof s, .inner = p->cache, .max_sessions = (uint32_t)h->max_sessions};
-    rad_cache *wrapper;
-    status = rad_streaming_cache_create(&p->clock, &s, &wrapper, err);
-    if (status == RAD_OK) p->cache = wrapper;
-    return status;
-}
 
 static void forget(replay *p, live **at)
 {
@@ -150,14 +58,11 @@ static void forget(replay *p, live **at)
 
 static void replay_fini(replay *p)
 {
-    rad_cache_destroy(p->cache);
+    record_cache_fini(&p->c);
     for (uint32_t i = 0; i < BUCKETS; i++)
         while (p->buckets[i])
             forget(p, &p->buckets[i]);
-    rad_req_to_token_pool_destroy(p->rows);
-    rad_kv_allocator_destroy(p->alloc);
-    rad_state_pool_destroy(p->states);
-    rad_free(&p->env, p->pages, rad_mul(p->room, sizeof *p->pages));
+    rad_free(&p->env, p->pages, rad_mul(p->c.room, sizeof *p->pages));
     record_close(p->reader);
 }
 
@@ -208,12 +113,12 @@ static live **find(replay *p, uint64_t id)
 /* Its tokens up to `num_tokens`: pages as far as they are known, and a rest that no page has. */
 static rad_status know(replay *p, live *q, const record_op *op, uint64_t num_tokens, rad_error *err)
 {
-    if (num_tokens > p->room)
+    if (num_tokens > p->c.room)
         return rad_fail(err, RAD_E_FORMAT,
                         "operation %llu: request %llu has %llu tokens, more than "
                         "the server's context of %u",
                         (unsigned long long)record_num_ops(p->reader), (unsigned long long)q->id,
-                        (unsigned long long)num_tokens, p->room);
+                        (unsigned long long)num_tokens, p->c.room);
     if (op->num_pages > num_tokens / p->page_size || op->num_pages < q->num_pages)
         return rad_fail(err, RAD_E_FORMAT,
                         "operation %llu: request %llu has %u pages of %u tokens "
@@ -272,9 +177,9 @@ static void put_back(replay *p, live *q)
     rad_req_kv *kv = &q->kv;
     kv->key = key_of(p, q, q->num_tokens);
     if (kv->row)
-        (void)rad_cache_finished_req(p->cache, kv, 0, NULL);
+        (void)rad_cache_finished_req(p->c.cache, kv, 0, NULL);
     else if (kv->lock.held)
-        (void)rad_cache_dec_lock_ref(p->cache, &kv->lock, NULL);
+        (void)rad_cache_dec_lock_ref(p->c.cache, &kv->lock, NULL);
     *kv = (rad_req_kv){0};
 }
 
@@ -288,7 +193,7 @@ static rad_status match(replay *p, live *q, const record_op *op, rad_error *err)
                         (unsigned long long)op->field[1], q->num_tokens);
     if (q->kv.row || q->kv.lock.held) put_back(p, q);
     rad_row row;
-    if (rad_req_to_token_alloc(p->rows, &row) != RAD_OK) {
+    if (rad_req_to_token_alloc(p->c.rows, &row) != RAD_OK) {
         differ(p, op, "no row is free here");
         return RAD_OK;
     }
@@ -296,9 +201,9 @@ static rad_status match(replay *p, live *q, const record_op *op, rad_error *err)
     const rad_key key = key_of(p, q, asked);
     uint32_t prefix = 0;
     q->kv = (rad_req_kv){.key = key_of(p, q, asked + 1), .priority = q->priority};
-    rad_slot *slots = rad_req_to_token_row(p->rows, row);
-    if (rad_cache_match_prefix(p->cache, &key, slots, &m, NULL) == RAD_OK &&
-        rad_cache_inc_lock_ref(p->cache, m.last_node, &q->kv.lock, NULL) == RAD_OK)
+    rad_slot *slots = rad_req_to_token_row(p->c.rows, row);
+    if (rad_cache_match_prefix(p->c.cache, &key, slots, &m, NULL) == RAD_OK &&
+        rad_cache_inc_lock_ref(p->c.cache, m.last_node, &q->kv.lock, NULL) == RAD_OK)
         prefix = m.prefix_tokens;
     compare(p, op, "tokens found", prefix, op->field[2]);
     q->kv.row = row;
@@ -313,10 +218,10 @@ static void begin(replay *p, live *q, const record_op *op)
     q->kv.row = 0;
     q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = 0;
     q->kv.key = key_of(p, q, q->kv.key.num_tokens);
-    const rad_status status = rad_session_begin(p->cache, &q->kv, NULL);
+    const rad_status status = rad_session_begin(p->c.cache, &q->kv, NULL);
     compare_status(p, op, status, op->field[1]);
     if (q->kv.row || (status < 0 && !q->kv.turn) || status == RAD_AGAIN) {
-        (void)rad_req_to_token_free(p->rows, row); /* it has another; or it matches again */
+        (void)rad_req_to_token_free(p->c.rows, row); /* it has another; or it matches again */
     } else {
         q->kv.row = row;
         q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = prefix;
@@ -353,11 +258,11 @@ static rad_status commit(replay *p, live *q, const record_op *op, uint64_t commi
     }
     const uint32_t have = (kv->allocated_len + ps - 1) / ps;
     const uint32_t need = ((uint32_t)committed + ps - 1) / ps;
-    if (need > have && rad_kv_alloc(p->alloc, p->pages, need - have) != RAD_OK) {
+    if (need > have && rad_kv_alloc(p->c.alloc, p->pages, need - have) != RAD_OK) {
         differ(p, op, "no %u pages are free here", need - have);
         return RAD_OK;
     }
-    rad_slot *row = rad_req_to_token_row(p->rows, kv->row);
+    rad_slot *row = rad_req_to_token_row(p->c.rows, kv->row);
     for (uint32_t i = kv->allocated_len; i < committed; i++)
         row[i] = i / ps < have ? row[i - 1] + 1
                                : p->pages[i / ps - have] * (rad_slot)ps + (rad_slot)(i % ps);
@@ -370,9 +275,9 @@ static rad_status commit(replay *p, live *q, const record_op *op, uint64_t commi
 static void set_states(replay *p, rad_req_kv *kv, const record_op *op, uint64_t state_len,
                        uint64_t spare_len)
 {
-    if (!p->states) return;
-    if ((state_len && !kv->state && rad_state_alloc(p->states, &kv->state) != RAD_OK) ||
-        (spare_len && !kv->spare_state && rad_state_alloc(p->states, &kv->spare_state) != RAD_OK))
+    if (!p->c.states) return;
+    if ((state_len && !kv->state && rad_state_alloc(p->c.states, &kv->state) != RAD_OK) ||
+        (spare_len && !kv->spare_state && rad_state_alloc(p->c.states, &kv->spare_state) != RAD_OK))
         differ(p, op, "no state is free here");
     kv->state_len = kv->state ? (uint32_t)RAD_MIN(state_len, kv->committed_len) : 0;
     kv->spare_len = kv->spare_state ? (uint32_t)RAD_MIN(spare_len, kv->committed_len) : 0;
@@ -383,7 +288,7 @@ static rad_status release_window(replay *p, live *q, const record_op *op, rad_er
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
     compare_status(p, op,
-                   rad_cache_release_window(p->cache, &q->kv,
+                   rad_cache_release_window(p->c.cache, &q->kv,
                                             (uint32_t)RAD_MIN(op->field[2], UINT32_MAX), NULL),
                    op->field[3]);
     return RAD_OK;
@@ -392,15 +297,15 @@ static rad_status release_window(replay *p, live *q, const record_op *op, rad_er
 static void put_state(replay *p, const live *q, const record_op *op)
 {
     rad_state state = 0;
-    if (p->states && rad_state_alloc(p->states, &state) != RAD_OK) {
+    if (p->c.states && rad_state_alloc(p->c.states, &state) != RAD_OK) {
         differ(p, op, "no state is free here");
         return;
     }
     const rad_status status =
-        rad_cache_put_state(p->cache, q->kv.lock.node,
+        rad_cache_put_state(p->c.cache, q->kv.lock.node,
                             (uint32_t)RAD_MIN(op->field[1], (uint64_t)INT32_MAX), state, NULL);
     compare_status(p, op, status, op->field[2]);
-    if (status != RAD_OK && state) (void)rad_state_free(p->states, state);
+    if (status != RAD_OK && state) (void)rad_state_free(p->c.states, state);
 }
 
 static rad_status unfinished(replay *p, live *q, const record_op *op, rad_error *err)
@@ -408,7 +313,7 @@ static rad_status unfinished(replay *p, live *q, const record_op *op, rad_error 
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
     set_states(p, &q->kv, op, op->field[5], op->field[6]);
-    compare_status(p, op, rad_cache_unfinished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
+    compare_status(p, op, rad_cache_unfinished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL),
                    op->field[3]);
     compare(p, op, "tokens that are the tree's", q->kv.protected_len, op->field[4]);
     return RAD_OK;
@@ -419,7 +324,7 @@ static rad_status finished(replay *p, live *q, const record_op *op, rad_error *e
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
     set_states(p, &q->kv, op, op->field[4], op->field[5]);
-    compare_status(p, op, rad_cache_finished_req(p->cache, &q->kv, op->field[2] != 0, NULL),
+    compare_status(p, op, rad_cache_finished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL),
                    op->field[3]);
     if (q->kv.row || q->kv.lock.held) put_back(p, q);
     return RAD_OK;
@@ -431,10 +336,10 @@ static void retain(replay *p, const live *q, const record_op *op)
     rad_key key = key_of(p, q, tokens);
     key.session = 0;
     if (op->kind == RECORD_PIN)
-        (void)rad_cache_pin_prefix(p->cache, &key, RAD_MIN(op->field[2], UINT64_MAX / 2000) * 1000,
-                                   NULL);
+        (void)rad_cache_pin_prefix(p->c.cache, &key,
+                                   RAD_MIN(op->field[2], UINT64_MAX / 2000) * 1000, NULL);
     else
-        (void)rad_cache_retain_prefix(p->cache, &key, (int32_t)record_unzigzag(op->field[2]),
+        (void)rad_cache_retain_prefix(p->c.cache, &key, (int32_t)record_unzigzag(op->field[2]),
                                       RAD_MIN(op->field[3], UINT64_MAX / 2000) * 1000, NULL);
 }
 
@@ -482,7 +387,7 @@ static void compare_counters(replay *p, const record_op *op)
 {
     replay_result *r = p->result;
     rad_cache_stats stats;
-    rad_cache_get_stats(p->cache, &stats);
+    rad_cache_get_stats(p->c.cache, &stats);
     r->comparisons++;
     r->ours.evicted_tokens = stats.evicted_tokens;
     r->ours.inserted_tokens = stats.inserted_tokens;
@@ -503,7 +408,7 @@ static void compare_counters(replay *p, const record_op *op)
 static void open_session(replay *p, const record_op *op)
 {
     rad_session session = 0;
-    const rad_status status = rad_session_open(p->cache, &session);
+    const rad_status status = rad_session_open(p->c.cache, &session);
     compare_status(p, op, status, op->field[1]);
     if (status == RAD_OK) compare(p, op, "the session's name", session, op->field[0]);
 }
@@ -511,31 +416,32 @@ static void open_session(replay *p, const record_op *op)
 static rad_status play(replay *p, const record_op *op, rad_error *err)
 {
     uint64_t evicted;
-    p->now_us = op->time_us;
+    p->c.now_us = op->time_us;
     switch (op->kind) {
     case RECORD_ARRIVE: return arrive(p, op, err);
     case RECORD_EVICT:
-        (void)rad_cache_evict(p->cache, op->field[0], &evicted, NULL);
+        (void)rad_cache_evict(p->c.cache, op->field[0], &evicted, NULL);
         compare(p, op, "tokens evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_EVICT_WINDOW:
-        (void)rad_cache_evict_window(p->cache, op->field[0], &evicted);
+        (void)rad_cache_evict_window(p->c.cache, op->field[0], &evicted);
         compare(p, op, "window tokens evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_EVICT_STATE:
-        (void)rad_cache_evict_state(p->cache, op->field[0], &evicted);
+        (void)rad_cache_evict_state(p->c.cache, op->field[0], &evicted);
         compare(p, op, "snapshots evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_RELEASE_IDLE:
         compare(p, op, "sessions released",
-                rad_session_release_idle(p->cache, (uint32_t)RAD_MIN(op->field[0], UINT32_MAX)),
+                rad_session_release_idle(p->c.cache, (uint32_t)RAD_MIN(op->field[0], UINT32_MAX)),
                 op->field[1]);
         return RAD_OK;
     case RECORD_OPEN: open_session(p, op); return RAD_OK;
     case RECORD_CLOSE:
-        compare_status(p, op, rad_session_close(p->cache, (rad_session)op->field[0]), op->field[1]);
+        compare_status(p, op, rad_session_close(p->c.cache, (rad_session)op->field[0]),
+                       op->field[1]);
         return RAD_OK;
-    case RECORD_RESET: return rad_cache_reset(p->cache);
+    case RECORD_RESET: return rad_cache_reset(p->c.cache);
     case RECORD_COUNTERS: compare_counters(p, op); return RAD_OK;
     case RECORD_INEXACT:
         if (!p->result->inexact) p->result->inexact = (record_inexact)RAD_MIN(op->field[0], 255u);
@@ -557,30 +463,23 @@ rad_status replay_record(const rad_env *env, const void *bytes, uint64_t size,
 {
     replay p = {.env = rad_env_or_default(env), .result = result};
     *result = (replay_result){0};
-    p.clock = p.env;
-    p.clock.user = &p;
-    p.clock.alloc = clock_alloc;
-    p.clock.free = clock_free;
-    p.clock.now_ns = record_now;
-    p.clock.panic = clock_panic;
-    p.clock.log = NULL;
-    uint64_t longest = 0, num_rows = 0;
-    rad_status status = measure(&p.env, bytes, size, &longest, &num_rows, err);
+    rad_status status = record_cache_init(&p.c, &p.env, bytes, size, err);
     if (status == RAD_OK) status = record_open(&p.env, bytes, size, &p.reader, err);
-    if (status != RAD_OK) return status;
+    if (status != RAD_OK) {
+        replay_fini(&p);
+        return status;
+    }
     const record_head *h = record_get_head(p.reader);
     result->head = *h;
     p.page_size = (uint32_t)h->page_size;
-    p.room = (uint32_t)longest + 1;
-    p.pages = rad_alloc(&p.env, rad_mul(p.room, sizeof *p.pages));
+    p.pages = rad_alloc(&p.env, rad_mul(p.c.room, sizeof *p.pages));
     if (!p.pages) status = rad_fail(err, RAD_E_NOMEM, "no memory for a request");
-    if (status == RAD_OK) status = make_cache(&p, num_rows, err);
     record_op op;
     while (status == RAD_OK && (status = record_next(p.reader, &op, err)) == RAD_OK) {
         status = play(&p, &op, err);
         result->duration_us = op.time_us;
     }
-    if (status == RAD_NONE) status = rad_cache_check(p.cache, err);
+    if (status == RAD_NONE) status = rad_cache_check(p.c.cache, err);
     result->operations = record_num_ops(p.reader);
     result->lost = record_get_lost(p.reader);
     result->end = record_get_end(p.reader);
