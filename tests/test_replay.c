@@ -131,6 +131,8 @@ TEST(an_rxtrace_is_put_together_from_its_segments)
     trace_get(t, 0, scratch, &r);
     CHECK(r.num_elements == 5 && r.num_prompt == 2 && r.prompt_tokens == 2);
     CHECK(r.elements[0] == 7 && r.elements[4] == 11);
+    trace_get(t, 0, NULL, &r);
+    CHECK(r.num_elements == 5 && r.num_prompt == 2 && !r.elements);
     trace_get(t, 1, scratch, &r);
     CHECK(r.num_prompt == 5 && r.prompt_tokens == 5);
     trace_free(t);

@@ -4,10 +4,9 @@
 #include "base/heap.h"
 
 /* Pages of request i's prompt that may come from a cache. */
-static uint32_t match_pages(const page_chains *c, const trace *t, uint64_t i, rad_token *scratch,
-                            trace_request *r)
+static uint32_t match_pages(const page_chains *c, const trace *t, uint64_t i, trace_request *r)
 {
-    trace_get(t, i, scratch, r);
+    trace_get(t, i, NULL, r);
     return r->num_match / c->page_size;
 }
 
@@ -75,16 +74,14 @@ rad_status page_chains_optimum(const rad_env *env, const page_chains *c, const t
                                uint64_t num_pages, optimum_result *result, rad_error *err)
 {
     rad_env full = rad_env_or_default(env);
-    const size_t scratch_bytes = ((size_t)trace_longest(t) + 1) * sizeof(rad_token);
-    rad_token *scratch = rad_alloc(&full, scratch_bytes);
     uint32_t *next = find_next_uses(&full, c);
     belady b = {.c = c, .next = next, .left = num_pages};
-    const bool ok = heap_init(&b.heap, &full, c->num_ids + 1) && scratch && next;
+    const bool ok = heap_init(&b.heap, &full, c->num_ids + 1) && next;
     const uint64_t tokens = trace_tokens_per_element(t);
     *result = (optimum_result){0};
     for (uint64_t i = 0; ok && i < c->num_requests; i++) {
         trace_request r;
-        uint64_t there, most = match_pages(c, t, i, scratch, &r);
+        uint64_t there, most = match_pages(c, t, i, &r);
         take_out(&b, i, &there);
         const uint64_t hit = RAD_MIN(there, most);
         result->requests++;
@@ -96,7 +93,6 @@ rad_status page_chains_optimum(const rad_env *env, const page_chains *c, const t
     }
     heap_fini(&b.heap);
     rad_free(&full, next, rad_mul(c->num_pages + 1, sizeof *next));
-    rad_free(&full, scratch, scratch_bytes);
     return ok ? RAD_OK : rad_fail(err, RAD_E_NOMEM, "no memory for the optimum");
 }
 
@@ -129,19 +125,17 @@ rad_status page_chains_reuse(const rad_env *env, const page_chains *c, const tra
                              uint64_t buckets[REUSE_BUCKETS], uint64_t *first, rad_error *err)
 {
     rad_env full = rad_env_or_default(env);
-    const size_t scratch_bytes = ((size_t)trace_longest(t) + 1) * sizeof(rad_token);
     const size_t bytes = rad_mul(c->num_pages + 1, sizeof(uint32_t));
-    rad_token *scratch = rad_alloc(&full, scratch_bytes);
     uint32_t *last = rad_alloc(&full, bytes); /* where a page was used last, from 1 on; 0: never */
     uint32_t *uses = rad_alloc(&full, bytes); /* 1 at each page's last use */
-    const bool ok = scratch && last && uses;
+    const bool ok = last && uses;
     uint64_t pages = 0; /* that were used so far, different ones */
     memset(buckets, 0, REUSE_BUCKETS * sizeof *buckets);
     *first = 0;
     for (uint64_t i = 0; ok && i < c->num_requests; i++) {
         trace_request r;
         const uint64_t from = c->start[i], end = c->start[i + 1];
-        const uint64_t asked = match_pages(c, t, i, scratch, &r);
+        const uint64_t asked = match_pages(c, t, i, &r);
         for (uint64_t at = from; at < from + asked; at++) {
             const uint32_t was = last[c->ids[at]];
             if (was)
@@ -161,7 +155,6 @@ rad_status page_chains_reuse(const rad_env *env, const page_chains *c, const tra
             *was = place;
         }
     }
-    rad_free(&full, scratch, scratch_bytes);
     rad_free(&full, last, bytes);
     rad_free(&full, uses, bytes);
     return ok ? RAD_OK : rad_fail(err, RAD_E_NOMEM, "no memory for reuse distances");

@@ -97,9 +97,9 @@ rad_status page_chains_make(const rad_env *env, const trace *t, uint32_t page_si
     if (c) {
         *c = (page_chains){
             .env = full, .page_size = page_size, .num_requests = trace_num_requests(t)};
-        for (uint64_t i = 0; scratch && i < c->num_requests; i++) {
+        for (uint64_t i = 0; i < c->num_requests; i++) {
             trace_request r;
-            trace_get(t, i, scratch, &r);
+            trace_get(t, i, NULL, &r);
             c->num_pages += r.num_elements / page_size;
         }
         c->start = rad_alloc(&full, (c->num_requests + 1) * sizeof *c->start);

@@ -87,9 +87,9 @@ static rad_status sim_init(sim *s, rad_error *err)
     if (!s->scratch || (p->prices.prompt_token_s > 0 && !s->first_tokens))
         return rad_fail(err, RAD_E_NOMEM, "no memory for a request");
     trace_request r;
-    if (n) trace_get(s->t, 0, s->scratch, &r);
+    if (n) trace_get(s->t, 0, NULL, &r);
     s->first_ms = s->last_ms = n ? r.timestamp_ms : 0;
-    if (n) trace_get(s->t, n - 1, s->scratch, &r);
+    if (n) trace_get(s->t, n - 1, NULL, &r);
     s->last_ms = n ? RAD_MAX(r.timestamp_ms, s->first_ms) : 0;
     return RAD_OK;
 }

@@ -107,16 +107,16 @@ void trace_get(const trace *t, uint64_t i, rad_token *scratch, trace_request *ou
                            .prompt_tokens = row->prompt_tokens,
                            .output_tokens = row->output_tokens,
                            .timestamp_ms = row->timestamp_ms,
+                           .num_elements = (uint32_t)row->num_elements,
                            .elements = scratch};
+    if (!scratch) return;
     if (row->num_pieces == 1) {
         out->elements = t->elements + piece->start;
-        out->num_elements = piece->count;
         return;
     }
     for (uint32_t k = 0; k < row->num_pieces; k++) {
-        memcpy(scratch + out->num_elements, t->elements + piece[k].start,
-               piece[k].count * sizeof *scratch);
-        out->num_elements += piece[k].count;
+        memcpy(scratch, t->elements + piece[k].start, piece[k].count * sizeof *scratch);
+        scratch += piece[k].count;
     }
 }
 

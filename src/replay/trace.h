@@ -66,7 +66,7 @@ uint32_t trace_longest(const trace *t); /* elements of the longest request */
 trace_prices trace_get_prices(const trace *t);
 bool trace_has_times(const trace *t);
 
-/* `scratch` has trace_longest(t) places, or is NULL where that is 0. Any thread. */
+/* `scratch` has trace_longest(t) places; NULL: the numbers alone, without elements. Any thread. */
 void trace_get(const trace *t, uint64_t i, rad_token *scratch, trace_request *out);
 
 #endif
