@@ -1,4 +1,5 @@
-/* kv_queue.h - batches of KV events on their way from the scheduler to the thread that sends them.
+/* kv_queue.h - batches of KV events, or of a record's messages (recorder.h), on their way from the
+ * scheduler to the thread that sends or writes them.
  *
  * One thread pushes and one pops, neither waits for the other: no lock. Bounded in number and in
  * bytes; what does not fit is refused, and the owner counts it. */
@@ -12,7 +13,7 @@
 /* Whose turn it is to free it may be any thread. */
 typedef struct kv_batch {
     const rad_env *env; /* the queue's, which outlives it */
-    uint64_t seq;
+    uint64_t seq;       /* what the pusher said; a record has none */
     size_t len;
     uint8_t bytes[];
 } kv_batch;

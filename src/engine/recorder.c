@@ -60,7 +60,7 @@ struct recorder {
     uint32_t page_size;
     uint8_t *batch;
     size_t batch_len, batch_cap;
-    uint64_t batch_ops, seq;
+    uint64_t batch_ops;
     uint64_t lost; /* operations that the next batch is to tell of */
     uint64_t counters_ns;
     uint64_t counted_steps;
@@ -78,7 +78,7 @@ struct recorder {
 static void push_batch(recorder *r)
 {
     if (!r->batch_len) return;
-    if (!kv_queue_push(&r->queue, r->seq++, r->batch, r->batch_len)) {
+    if (!kv_queue_push(&r->queue, 0, r->batch, r->batch_len)) {
         atomic_fetch_add(&r->dropped, r->batch_ops);
         r->lost += r->batch_ops;
     }
