@@ -50,8 +50,9 @@ static bool beats_offers(const draft_price *price, draft_guessing *const *all, u
 }
 
 uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *const *all,
-                          uint32_t count, uint32_t most, uint32_t num_decodes, double *saves)
+                          uint32_t count, uint32_t most, double *saves)
 {
+    const uint32_t num_decodes = s->drafts.requests;
     const draft_price *price = &s->drafts.price;
     const guess_price *pass = guess_price_of(prices, count);
     double cost = pass->ns;

@@ -48,10 +48,10 @@ typedef struct draft_guessing {
     rad_token tail[DRAFT_MOST]; /* what stood behind its fill_ids */
 } draft_guessing;
 
-/* How many tokens each of these requests should guess; *saves: ns for each token that one of them
- * says. most: of each. */
+/* How many tokens each of these requests of the planned step should guess; *saves: ns for each
+ * token that one of them says. most: of each. */
 uint32_t guess_best_count(struct scheduler *s, guess_prices *prices, draft_guessing *const *all,
-                          uint32_t count, uint32_t most, uint32_t num_decodes, double *saves);
+                          uint32_t count, uint32_t most, double *saves);
 
 /* Chooses the tokens behind a pass of `runner`, whose tokens are the model's, or the first of them.
  */

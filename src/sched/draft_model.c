@@ -224,23 +224,22 @@ static double tokens_to_come(const draft_model *m, const req *r)
 }
 
 static uint32_t best_count(scheduler *s, const guess *all, uint32_t count, uint32_t most,
-                           uint32_t num_decodes, double *saves)
+                           double *saves)
 {
     draft_guessing *each[DRAFT_FULL];
     for (uint32_t i = 0; i < count; i++)
         each[i] = all[i].g;
-    return guess_best_count(s, &s->draft_model.steps, each, count, most, num_decodes, saves);
+    return guess_best_count(s, &s->draft_model.steps, each, count, most, saves);
 }
 
 /* Leaves those for which it pays, and returns how many tokens. */
-static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most,
-                       uint32_t num_decodes)
+static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most)
 {
     draft_model *m = &s->draft_model;
     double saves;
     uint32_t kept = 0;
     if (s->drafts.at_any_price) return most;
-    if (!best_count(s, all, *count, most, num_decodes, &saves)) {
+    if (!best_count(s, all, *count, most, &saves)) {
         for (uint32_t i = 0; i < *count; i++)
             draft_doubt(&s->drafts, all[i].r, DRAFT_MODEL, 0);
         return 0;
@@ -252,7 +251,7 @@ static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most,
             all[kept++] = all[i];
     }
     *count = kept;
-    return kept ? best_count(s, all, kept, most, num_decodes, &saves) : 0;
+    return kept ? best_count(s, all, kept, most, &saves) : 0;
 }
 
 /* ---- guessing ---- */
@@ -352,16 +351,14 @@ void draft_model_prepare(scheduler *s, req *const *reqs, uint32_t count, uint32_
 {
     draft_model *m = &s->draft_model;
     guess all[DRAFT_FULL];
-    uint32_t num_decodes = 0, num_ready = 0;
+    uint32_t num_ready = 0;
     if (!m->runner || m->failed) return;
     settle(s);
     /* Who waits is going to fill the step, and in a full one nothing is drafted. */
     if (s->num_running + s->waiting.count >= DRAFT_FULL && !s->drafts.at_any_price) return;
     uint32_t n = find_guesses(s, reqs, count, room, all);
-    for (uint32_t i = 0; i < s->num_running; i++)
-        num_decodes += s->running[i]->state == REQ_DECODE;
     if (!n) return;
-    const uint32_t most = afford(s, all, &n, RAD_MIN(room, m->num_scratch / n), num_decodes);
+    const uint32_t most = afford(s, all, &n, RAD_MIN(room, m->num_scratch / n));
     uint32_t budget = budget_behind(s, s->drafts.price.step);
     for (uint32_t i = 0; most && i < n && !m->failed; i++)
         if (catch_up(s, &all[i], &budget)) all[num_ready++] = all[i];

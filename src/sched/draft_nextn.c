@@ -126,13 +126,9 @@ static uint32_t find_guesses(scheduler *s, req *const *reqs, uint32_t count, uin
 /* How many tokens each should guess; 0: it does not pay. */
 static uint32_t afford(scheduler *s, draft_guessing *const *each, uint32_t count, uint32_t most)
 {
-    uint32_t num_decodes = 0;
     double saves;
     if (s->drafts.at_any_price) return most;
-    for (uint32_t i = 0; i < s->num_running; i++)
-        num_decodes += s->running[i]->state == REQ_DECODE;
-    const uint32_t n =
-        guess_best_count(s, &s->draft_nextn.prices, each, count, most, num_decodes, &saves);
+    const uint32_t n = guess_best_count(s, &s->draft_nextn.prices, each, count, most, &saves);
     for (uint32_t i = 0; i < count && !n; i++)
         draft_doubt(&s->drafts, each[i]->r, DRAFT_NEXTN, 0);
     return n;
