@@ -315,7 +315,8 @@ static bool can_compute(const draft_model *m, draft_model_req *of, const req *r)
 {
     const runner_info *info = &m->runner->info;
     if (of->never || req_num_fill(r) >= info->context_length) return false;
-    for (uint32_t i = of->known; i < req_num_fill(r) && info->vocab_size < m->vocab_size; i++)
+    const bool lacks_some = info->vocab_size < m->chooser.vocab_size;
+    for (uint32_t i = of->known; i < req_num_fill(r) && lacks_some; i++)
         of->never |= (uint32_t)r->fill_ids[i] >= info->vocab_size;
     return !of->never;
 }
@@ -405,10 +406,13 @@ static rad_status create_pools(draft_model *m, const rad_env *env, uint32_t num_
     return status;
 }
 
-rad_status draft_model_init(draft_model *m, const rad_env *env, runner *small, runner *large,
-                            uint32_t num_pages, uint32_t page_size, uint32_t num_rows,
-                            uint32_t max_rows, rad_error *err)
+rad_status draft_model_init(scheduler *s, rad_error *err)
 {
+    draft_model *m = &s->draft_model;
+    const rad_env *env = &s->env;
+    runner *small = s->params.draft_runner;
+    const uint32_t num_pages = s->max_total_pages, page_size = s->pools.page_size;
+    const uint32_t max_rows = s->drafts.rows;
     if (!small) return RAD_OK;
     if (small->info.state_layers)
         return rad_fail(err, RAD_E_UNSUPPORTED,
@@ -420,24 +424,25 @@ rad_status draft_model_init(draft_model *m, const rad_env *env, runner *small, r
     if (slots > INT32_MAX)
         return rad_fail(err, RAD_E_INVAL, "draft model: a pool of %u pages is too large",
                         num_pages);
-    const uint32_t large_vocab = large->info.vocab_size;
     m->runner = small;
     m->num_slots = (num_pages + 1) * page_size;
     m->num_scratch = max_rows;
-    m->num_rows = num_rows;
-    m->vocab_size = large_vocab;
+    m->num_rows = rad_req_to_token_num_rows(s->pools.req_to_token_pool);
     m->answer_tokens = USUAL_ANSWER;
     hash_key_init(&m->key, env);
     m->marks = rad_alloc(env, rad_mul(m->num_slots, sizeof *m->marks));
-    m->reqs = rad_alloc(env, rad_mul(num_rows + 1, sizeof *m->reqs));
-    if (guess_chooser_init(&m->chooser, env, small, large_vocab) != RAD_OK || !m->marks || !m->reqs)
+    m->reqs = rad_alloc(env, rad_mul(m->num_rows + 1, sizeof *m->reqs));
+    if (guess_chooser_init(&m->chooser, env, small, s->params.runner->info.vocab_size) != RAD_OK ||
+        !m->marks || !m->reqs)
         return rad_fail(err, RAD_E_NOMEM, "draft model: no memory for marks of %u slots",
                         m->num_slots);
     return create_pools(m, env, num_pages + scratch_pages, page_size, err);
 }
 
-void draft_model_fini(draft_model *m, const rad_env *env)
+void draft_model_fini(scheduler *s)
 {
+    draft_model *m = &s->draft_model;
+    const rad_env *env = &s->env;
     if (!m->runner) return;
     rad_token_to_kv_pool_destroy(m->kv_pool);
     rad_token_to_kv_pool_destroy(m->window_kv_pool);

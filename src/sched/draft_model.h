@@ -63,8 +63,6 @@ typedef struct draft_model {
     struct req *pending[DRAFT_FULL]; /* whose guesses lie in the scratch */
     rad_row pending_rows[DRAFT_FULL];
     hash_key key;
-    uint32_t vocab_size; /* of the large model */
-    uint32_t reserved;
     guess_chooser chooser;
     draft_guessing guessing[DRAFT_FULL]; /* of a step */
 
@@ -82,13 +80,10 @@ typedef struct draft_model {
     double answer_tokens; /* the mean of answers that ended */
 } draft_model;
 
-/* Takes all its memory, beside a pool of `num_pages` pages and `num_rows` rows of the large model.
- * RAD_E_UNSUPPORTED in words for a runner with recurrent layers; RAD_E_NOMEM. fini in any case. A
- * runner of NULL: nothing. */
-rad_status draft_model_init(draft_model *m, const rad_env *env, runner *small, runner *large,
-                            uint32_t num_pages, uint32_t page_size, uint32_t num_rows,
-                            uint32_t max_rows, rad_error *err);
-void draft_model_fini(draft_model *m, const rad_env *env);
+/* Takes all its memory, beside the scheduler's pools, which are there. RAD_E_UNSUPPORTED in words
+ * for a runner with recurrent layers; RAD_E_NOMEM. fini in any case. No draft_runner: nothing. */
+rad_status draft_model_init(struct scheduler *s, rad_error *err);
+void draft_model_fini(struct scheduler *s);
 
 /* Bytes that a token of the large model's pool takes besides, with this small one. */
 size_t draft_model_token_bytes(const runner_info *small);

@@ -254,28 +254,29 @@ uint32_t draft_nextn_pages(const runner *model, uint32_t max_rows, uint32_t page
     return model->info.nextn_layers ? (max_rows + page_size - 1) / page_size : 0;
 }
 
-rad_status draft_nextn_init(draft_nextn *d, const rad_env *env, runner *model, uint32_t num_pages,
-                            uint32_t page_size, uint32_t max_reqs, uint32_t max_rows,
-                            rad_error *err)
+rad_status draft_nextn_init(scheduler *s, rad_error *err)
 {
-    if (!model->info.nextn_layers || !max_rows) return RAD_OK;
-    d->runner = model;
-    d->first_scratch = (num_pages + 1) * page_size;
-    d->num_scratch = max_rows;
-    d->max_reqs = max_reqs;
-    d->next_ids = rad_alloc(env, rad_mul(max_reqs, sizeof *d->next_ids));
-    d->before = rad_alloc(env, rad_mul(max_reqs, sizeof *d->before));
-    if (guess_chooser_init(&d->chooser, env, model, model->info.vocab_size) == RAD_OK &&
+    draft_nextn *d = &s->draft_nextn;
+    const uint32_t max_reqs = s->params.max_running_requests;
+    if (!(s->drafts.sources & draft_bit(DRAFT_NEXTN)) || !s->drafts.rows) return RAD_OK;
+    d->runner = s->params.runner;
+    d->first_scratch = (s->max_total_pages + 1) * s->pools.page_size;
+    d->num_scratch = s->drafts.rows;
+    d->next_ids = rad_alloc(&s->env, rad_mul(max_reqs, sizeof *d->next_ids));
+    d->before = rad_alloc(&s->env, rad_mul(max_reqs, sizeof *d->before));
+    if (guess_chooser_init(&d->chooser, &s->env, d->runner, d->runner->info.vocab_size) == RAD_OK &&
         d->next_ids && d->before)
         return RAD_OK;
     return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for guesses of the model's head");
 }
 
-void draft_nextn_fini(draft_nextn *d, const rad_env *env)
+void draft_nextn_fini(scheduler *s)
 {
+    draft_nextn *d = &s->draft_nextn;
+    const uint32_t max_reqs = s->params.max_running_requests;
     if (!d->runner) return;
-    guess_chooser_fini(&d->chooser, env);
-    rad_free(env, d->next_ids, d->max_reqs * sizeof *d->next_ids);
-    rad_free(env, d->before, d->max_reqs * sizeof *d->before);
+    guess_chooser_fini(&d->chooser, &s->env);
+    rad_free(&s->env, d->next_ids, max_reqs * sizeof *d->next_ids);
+    rad_free(&s->env, d->before, max_reqs * sizeof *d->before);
     *d = (draft_nextn){0};
 }

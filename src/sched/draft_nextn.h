@@ -51,10 +51,8 @@ typedef struct draft_nextn {
     uint64_t kept;    /* of its guesses, so far; and since then */
     uint32_t in_vain; /* so many steps in which something could be guessed */
     uint32_t unfed; /* after NEXTN_FED of these so many are without it; 0: no such time came yet */
-    uint32_t max_reqs;
-    uint32_t reserved;
-    rad_token *next_ids; /* [max_reqs] of a step */
-    uint32_t *before;    /* [max_reqs] */
+    rad_token *next_ids; /* [max_running_requests] of a step */
+    uint32_t *before;    /* [max_running_requests] */
     forward_nextn told;
     nextn_place places[NEXTN_PLACES];
     guess_chooser chooser;
@@ -65,11 +63,9 @@ typedef struct draft_nextn {
 /* Pages that the model's pool has behind its num_pages, where drafts have `max_rows` rows. */
 uint32_t draft_nextn_pages(const runner *model, uint32_t max_rows, uint32_t page_size);
 
-/* Takes all its memory. RAD_E_NOMEM; fini in any case. A model without a head: nothing. */
-rad_status draft_nextn_init(draft_nextn *d, const rad_env *env, runner *model, uint32_t num_pages,
-                            uint32_t page_size, uint32_t max_reqs, uint32_t max_rows,
-                            rad_error *err);
-void draft_nextn_fini(draft_nextn *d, const rad_env *env);
+/* Takes all its memory. RAD_E_NOMEM; fini in any case. Where the source is off: nothing. */
+rad_status draft_nextn_init(struct scheduler *s, rad_error *err);
+void draft_nextn_fini(struct scheduler *s);
 
 /* Before a forward pass of the scheduler's batch: what the head is to know of it. */
 void draft_nextn_tell(struct scheduler *s);

@@ -428,13 +428,8 @@ static rad_status create_pools(scheduler *s, rad_error *err)
         status = window_memory_init(&s->pools.window, &s->env, p->runner, num_window, page_size,
                                     &rows, err);
     if (status == RAD_OK) status = create_states(s, err);
-    if (status == RAD_OK)
-        status = draft_model_init(&s->draft_model, &s->env, p->draft_runner, p->runner,
-                                  s->max_total_pages, page_size, rows.num_rows, s->drafts.rows,
-                                  err);
-    if (status == RAD_OK && (s->drafts.sources & draft_bit(DRAFT_NEXTN)))
-        status = draft_nextn_init(&s->draft_nextn, &s->env, p->runner, s->max_total_pages,
-                                  page_size, p->max_running_requests, s->drafts.rows, err);
+    if (status == RAD_OK) status = draft_model_init(s, err);
+    if (status == RAD_OK) status = draft_nextn_init(s, err);
     if (status != RAD_OK) return status;
 
     rad_cache_params tree = tree_params(s);
@@ -604,8 +599,8 @@ void scheduler_destroy(scheduler *s)
     for (req *r = s->waiting.first; r; r = r->wait_next)
         verify_submit(&s->verify, r, false);
     ngram_pool_fini(&s->drafts.ngrams, &s->env);
-    draft_model_fini(&s->draft_model, &s->env);
-    draft_nextn_fini(&s->draft_nextn, &s->env);
+    draft_model_fini(s);
+    draft_nextn_fini(s);
     draft_recent_fini(&s->drafts.recent, &s->env);
     verify_release(s);
     verify_fini(&s->verify);
