@@ -100,6 +100,29 @@ void guess_chooser_fini(guess_chooser *c, const rad_env *env)
     *c = (guess_chooser){0};
 }
 
+void guessing_init(draft_guessing *g, const scheduler *s, req *r, draft_kind kind, uint32_t room)
+{
+    g->r = r;
+    g->room = room;
+    g->chance = draft_chance(&s->drafts, r, kind, 0);
+    g->count = g->accepted = 0;
+    g->stopped = false;
+}
+
+void guess_keep(guess_kept *kept, const draft_guessing *g)
+{
+    kept->at = req_num_fill(g->r);
+    kept->count = g->count;
+    memcpy(kept->tokens, g->tokens, g->count * sizeof *g->tokens);
+}
+
+uint32_t guess_propose(const guess_kept *kept, const req *r, rad_token *out, uint32_t room)
+{
+    const uint32_t count = kept->at == req_num_fill(r) ? RAD_MIN(kept->count, room) : 0;
+    memcpy(out, kept->tokens, count * sizeof *out);
+    return count;
+}
+
 void guess_begin(draft_guessing *const *all, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -48,6 +48,20 @@ typedef struct draft_guessing {
     rad_token tail[DRAFT_MOST]; /* what stood behind its fill_ids */
 } draft_guessing;
 
+/* Nothing is guessed of r yet, by a source of this kind; it has a use for `room` tokens. */
+void guessing_init(draft_guessing *g, const struct scheduler *s, struct req *r, draft_kind kind,
+                   uint32_t room);
+
+/* What came of it, for propose. Zeroed: nothing. */
+typedef struct guess_kept {
+    uint32_t at;    /* it stands behind so many ids: */
+    uint32_t count; /* so many tokens */
+    rad_token tokens[DRAFT_MOST];
+} guess_kept;
+
+void guess_keep(guess_kept *kept, const draft_guessing *g);
+uint32_t guess_propose(const guess_kept *kept, const struct req *r, rad_token *out, uint32_t room);
+
 /* How many tokens each of these requests of the planned step should guess; *saves: ns for each
  * token that one of them says. most: of each. */
 uint32_t guess_best_count(struct scheduler *s, guess_prices *prices, draft_guessing *const *all,

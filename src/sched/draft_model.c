@@ -89,14 +89,14 @@ static bool copy_slot(const draft_model *m, rad_slot from, rad_slot to)
 static void settle_req(draft_model *m, draft_model_req *of, const req *r, const rad_slot *row)
 {
     for (uint32_t i = 0; i < of->computed; i++) {
-        const uint32_t position = of->at - 1 + i;
+        const uint32_t position = of->guess.at - 1 + i;
         if (position >= r->kv.committed_len || position != of->known ||
-            (i && r->fill_ids[position] != of->tokens[i - 1]) ||
+            (i && r->fill_ids[position] != of->guess.tokens[i - 1]) ||
             !copy_slot(m, scratch_slot(m, of->scratch + i), row[position]))
             break;
         mark_known(m, of, r, row);
     }
-    of->computed = of->count = 0;
+    of->computed = of->guess.count = 0;
 }
 
 /* Those that ended meanwhile have nothing computed (release). */
@@ -292,7 +292,6 @@ static void guess_all(scheduler *s, guess *all, uint32_t count, uint32_t most)
     for (uint32_t i = 0; i < count; i++) {
         each[i] = all[i].g;
         each[i]->room = RAD_MIN(each[i]->room, most);
-        all[i].of->at = req_num_fill(all[i].r);
         all[i].of->scratch = i * most;
         m->pending[i] = all[i].r;
         m->pending_rows[i] = all[i].r->kv.row;
@@ -302,10 +301,8 @@ static void guess_all(scheduler *s, guess *all, uint32_t count, uint32_t most)
     while (guess_next(s, all, count))
         ;
     guess_end(each, count);
-    for (uint32_t i = 0; i < count; i++) {
-        all[i].of->count = each[i]->count;
-        memcpy(all[i].of->tokens, each[i]->tokens, each[i]->count * sizeof *each[i]->tokens);
-    }
+    for (uint32_t i = 0; i < count; i++)
+        guess_keep(&all[i].of->guess, each[i]);
 }
 
 /* ---- a step ---- */
@@ -337,11 +334,7 @@ static uint32_t find_guesses(scheduler *s, req *const *reqs, uint32_t count, uin
         const uint32_t most =
             RAD_MIN(RAD_MIN(room, left), m->runner->info.context_length - req_num_fill(r));
         if (req_reserve(r, most + 1) != RAD_OK) continue;
-        m->guessing[n].r = r;
-        m->guessing[n].room = RAD_MIN(most, (uint32_t)DRAFT_MOST);
-        m->guessing[n].chance = draft_chance(&s->drafts, r, DRAFT_MODEL, 0);
-        m->guessing[n].count = m->guessing[n].accepted = 0;
-        m->guessing[n].stopped = false;
+        guessing_init(&m->guessing[n], s, r, DRAFT_MODEL, RAD_MIN(most, (uint32_t)DRAFT_MOST));
         all[n] = (guess){.g = &m->guessing[n], .r = r, .of = of, .row = row};
         n++;
     }
@@ -369,13 +362,8 @@ void draft_model_prepare(scheduler *s, req *const *reqs, uint32_t count, uint32_
 uint32_t draft_model_propose(scheduler *s, req *r, rad_token *out, uint32_t room, uint32_t *grade)
 {
     const draft_model *m = &s->draft_model;
-    if (!m->runner) return 0;
-    const draft_model_req *of = &m->reqs[r->kv.row];
     (void)grade;
-    if (of->at != req_num_fill(r)) return 0;
-    const uint32_t count = RAD_MIN(of->count, room);
-    memcpy(out, of->tokens, count * sizeof *out);
-    return count;
+    return m->runner ? guess_propose(&m->reqs[r->kv.row].guess, r, out, room) : 0;
 }
 
 void draft_model_release(scheduler *s, req *r)

@@ -39,14 +39,12 @@ enum {
 /* Of a request, by its row. Zeroed: nothing is known. */
 typedef struct draft_model_req {
     bool begun;
-    bool never;        /* it has a token that the small model does not, or is too long for it */
-    uint32_t known;    /* positions of the row whose K/V are in their slots */
-    uint64_t mark;     /* of the last of them; of the namespace where there are none */
-    uint32_t at;       /* what was guessed stands behind so many ids: */
-    uint32_t count;    /* so many tokens */
-    uint32_t computed; /* of fill_ids[at - 1] and the tokens behind it so many have K/V in */
+    bool never;     /* it has a token that the small model does not, or is too long for it */
+    uint32_t known; /* positions of the row whose K/V are in their slots */
+    uint64_t mark;  /* of the last of them; of the namespace where there are none */
+    guess_kept guess;
+    uint32_t computed; /* of fill_ids[guess.at - 1] and guess.tokens so many have K/V in */
     uint32_t scratch;  /* the slots from this one of the scratch on */
-    rad_token tokens[DRAFT_MOST];
 } draft_model_req;
 
 typedef struct draft_model {

@@ -112,8 +112,7 @@ static uint32_t find_guesses(scheduler *s, req *const *reqs, uint32_t count, uin
         const uint32_t most = RAD_MIN(RAD_MIN(room, left), (uint32_t)DRAFT_MOST);
         if (!most || req_reserve(r, most + 1) != RAD_OK) continue;
         draft_guessing *g = &d->guessing[n];
-        g->r = r, g->room = most, g->chance = draft_chance(&s->drafts, r, DRAFT_NEXTN, 0);
-        g->count = g->accepted = 0, g->stopped = false;
+        guessing_init(g, s, r, DRAFT_NEXTN, most);
         all[n] = (guess){.g = g,
                          .place = p,
                          .row = rad_req_to_token_row(s->pools.req_to_token_pool, r->kv.row),
@@ -231,9 +230,7 @@ void draft_nextn_prepare(scheduler *s, req *const *reqs, uint32_t count, uint32_
         nextn_place *p = all[i].place;
         if (all[i].moved) all[i].row[p->behind - 1] = all[i].own;
         p->entered = !all[i].moved && each[i]->count;
-        p->at = req_num_fill(each[i]->r);
-        p->count = each[i]->count;
-        memcpy(p->tokens, each[i]->tokens, p->count * sizeof *p->tokens);
+        guess_keep(&p->guess, each[i]);
     }
 }
 
@@ -241,10 +238,7 @@ uint32_t draft_nextn_propose(scheduler *s, req *r, rad_token *out, uint32_t room
 {
     const nextn_place *p = s->draft_nextn.runner ? place_of(&s->draft_nextn, r) : NULL;
     (void)grade;
-    if (!p || p->at != req_num_fill(r)) return 0;
-    const uint32_t count = RAD_MIN(p->count, room);
-    memcpy(out, p->tokens, count * sizeof *out);
-    return count;
+    return p ? guess_propose(&p->guess, r, out, room) : 0;
 }
 
 /* ---- create and destroy ---- */

@@ -38,9 +38,7 @@ typedef struct nextn_place {
     struct req *owner; /* NULL: nobody */
     uint32_t behind;   /* tokens behind which stands what is kept; 0: nothing yet */
     bool entered;      /* the entry that it makes with the next token is written already */
-    uint32_t at;       /* what was guessed stands behind so many ids: */
-    uint32_t count;    /* so many tokens */
-    rad_token tokens[DRAFT_MOST];
+    guess_kept guess;
 } nextn_place;
 
 typedef struct draft_nextn {
