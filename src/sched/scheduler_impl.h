@@ -138,7 +138,8 @@ void req_release_kv(scheduler *s, req *r, bool is_insert);
  * locks a prefix, nor a pin, nor a copy on its way to the host. */
 void req_put_back_kv(scheduler *s, req *r);
 
-/* What the window has passed goes back while the request runs. */
+/* What the window has passed goes back while the request runs. r: whose it is, for the tap; NULL:
+ * the verifier's, of which that hears nothing. */
 void release_window(scheduler *s, req *r, rad_req_kv *kv);
 
 /* Ends a request for good: release, take it from `running`, output. `token` as in

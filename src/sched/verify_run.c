@@ -78,8 +78,8 @@ static bool prepare(scheduler *s, const verify_record *record, uint32_t num_toke
     rad_slot *row = rad_req_to_token_row(s->pools.req_to_token_pool, kv->row);
     uint32_t prefix = kv->allocated_len;
     const state_memory *states = &s->pools.states;
-    schedule_batch_clear(
-        b); /* of the last step: its hidden states' place is a request's, gone perhaps */
+    /* The last step's: where its hidden states went is a request's, which may be gone. */
+    schedule_batch_clear(b);
     b->extend_prefix_lens[0] = prefix;
     b->extend_seq_lens[0] = num_tokens;
     b->extend_start_loc[0] = 0;

@@ -62,7 +62,7 @@ rad_status window_copy_slots(const window_memory *w, const rad_kv_allocator *kv,
 
 /* Gives back what no token to come sees, when it is enough to be worth the call. A page more than
  * the window stays, so that a sibling which computes this request's last token again finds all
- * that it needs. */
+ * that it needs. *upto: the position before which the call gave back; 0: there was none. */
 rad_status window_release(const window_memory *w, rad_cache *cache, rad_req_kv *kv, uint32_t *upto,
                           rad_error *err);
 
