@@ -155,25 +155,18 @@ static inline void server_ask(server *v, uint32_t i, uint32_t num_ids, uint64_t 
     must(scheduler_add(v->s, &a->r, &err), &err);
 }
 
-static inline void server_finish(server *v, uint32_t n)
-{
-    while (v->ended < n)
-        scheduler_step(v->s);
-    for (uint32_t i = 0; i < n; i++) {
-        req_fini(&v->answers[i].r);
-        if (v->answers[i].rule.matcher) grammar_rule_fini(&v->answers[i].rule);
-    }
-    v->started = v->ended = 0;
-}
-
-/* Seconds of decoding the `n` answers that were asked for. */
+/* Seconds of decoding the `n` answers that were asked for, to their ends. */
 static inline double server_run(server *v, uint32_t n)
 {
     while (v->ended < n)
         scheduler_step(v->s);
     const double seconds = bench_now() - v->from;
     v->prompts = v->from - v->begun;
-    server_finish(v, n);
+    for (uint32_t i = 0; i < n; i++) {
+        req_fini(&v->answers[i].r);
+        if (v->answers[i].rule.matcher) grammar_rule_fini(&v->answers[i].rule);
+    }
+    v->started = v->ended = 0;
     return seconds;
 }
 

@@ -192,8 +192,8 @@ static void run_masks(server *of_free, server *of_form, const load *form)
         }
         for (uint32_t done = 1; done + 2 <= num_new && q.count < MOST_QUADS; done += 2)
             run_quad(both, &q, q.count % 2);
-        server_finish(of_free, num_reqs);
-        server_finish(of_form, num_reqs);
+        (void)server_run(of_free, num_reqs); /* what is left of them */
+        (void)server_run(of_form, num_reqs);
     }
     scheduler_get_stats(of_form->s, &after);
     const double masks = (double)(after.masks - before.masks);
