@@ -190,7 +190,7 @@ static inline void print_drafts(const draft_stats *before, const draft_stats *af
     const uint64_t steps = after->req_steps - before->req_steps;
     printf("%6llu drafts, %3.0f%% right  %.2f tokens a step", (unsigned long long)proposed,
            proposed ? 100.0 * (double)accepted / (double)proposed : 0,
-           1 + (double)accepted / (double)steps);
+           steps ? 1 + (double)accepted / (double)steps : 0);
 }
 
 #endif
