@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/compute_pool.h"
 #include "base/read_words.h"
+#include "base/thread_time.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,6 +21,12 @@ static inline double bench_now(void)
     struct timespec t;
     clock_gettime(getenv("BENCH_CPU_TIME") ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds of CPU time, of this thread alone. */
+static inline double bench_thread_now(void)
+{
+    return 1e-9 * (double)thread_time_ns();
 }
 
 static inline int bench_compare(const void *a, const void *b)

@@ -31,13 +31,6 @@ typedef struct owner {
     double seconds; /* in calls of the cache */
 } owner;
 
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void must(rad_status status, const rad_error *err, const char *what)
 {
     if (status >= 0) return;
@@ -198,18 +191,18 @@ CALL void call_load(owner *o)
 static void request(owner *o, uint32_t tokens, uint32_t chunk)
 {
     rad_req_kv req;
-    double begin = thread_seconds();
+    double begin = bench_thread_now();
     call_come(o, &req, tokens);
-    o->seconds += thread_seconds() - begin;
+    o->seconds += bench_thread_now() - begin;
     while (req.committed_len < tokens) {
         compute(o, &req, RAD_MIN(req.committed_len + chunk, tokens));
-        begin = thread_seconds();
+        begin = bench_thread_now();
         call_publish(o, &req, req.committed_len < tokens);
-        o->seconds += thread_seconds() - begin;
+        o->seconds += bench_thread_now() - begin;
     }
-    begin = thread_seconds();
+    begin = bench_thread_now();
     call_leave(o, &req);
-    o->seconds += thread_seconds() - begin;
+    o->seconds += bench_thread_now() - begin;
 }
 
 static void row_once(owner *o)
@@ -230,16 +223,16 @@ static void row_turns(owner *o)
 
 static void row_evict(owner *o)
 {
-    double begin = thread_seconds();
+    double begin = bench_thread_now();
     call_evict(o);
-    o->seconds += thread_seconds() - begin;
+    o->seconds += bench_thread_now() - begin;
 }
 
 static void row_load(owner *o)
 {
-    double begin = thread_seconds();
+    double begin = bench_thread_now();
     call_load(o);
-    o->seconds += thread_seconds() - begin;
+    o->seconds += bench_thread_now() - begin;
 }
 
 /* ---- rows ---- */

@@ -222,13 +222,6 @@ static void bench_groups(runner *run, uint32_t running)
 
 /* ---- guesses that nobody needs ---- */
 
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static uint64_t *weights;
 static double forward_seconds; /* that reading them has taken */
 
@@ -236,13 +229,13 @@ static rad_status reading_forward(runner *self, const forward_batch *batch, cons
                                   rad_error *err)
 {
     enum { BYTES = 64 << 20 };
-    const double start = thread_seconds();
+    const double start = bench_thread_now();
     if (!weights) weights = malloc(BYTES);
     if (!weights) return rad_fail(err, RAD_E_NOMEM, "no memory");
     if (!forward_seconds) memset(weights, 1, BYTES);
     volatile uint64_t sink = read_words(weights, BYTES / sizeof *weights);
     (void)sink;
-    forward_seconds += thread_seconds() - start;
+    forward_seconds += bench_thread_now() - start;
     return nothing_forward(self, batch, logits, err);
 }
 
@@ -277,10 +270,10 @@ static void answer_once(guessing *g, uint32_t running, uint32_t round)
     }
     scheduler_step(g->b.s); /* prompts */
     while (g->b.num_ended < running) {
-        const double before = forward_seconds, start = thread_seconds();
+        const double before = forward_seconds, start = bench_thread_now();
         scheduler_step(g->b.s);
         const double forward = forward_seconds - before,
-                     seconds = thread_seconds() - start - forward;
+                     seconds = bench_thread_now() - start - forward;
         g->seconds += seconds;
         g->forward += forward;
         if (g->steps < STEPS) g->us[g->steps++] = seconds * 1e6;

@@ -1,9 +1,10 @@
 /* bench.c - `radish bench`: how fast this model is here, and what sharing prefixes gives. */
 #include "cli/bench.h"
 
+#include "base/thread_time.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static rad_status make_engine(bench_plan *plan, uint32_t max_running, uint64_t populate,
@@ -150,10 +151,8 @@ static int measure(bench_plan *plan, const char *what, bench_file files[FILES])
 /* Of the thread that asks. */
 static uint64_t own_cpu_ns(void *user)
 {
-    struct timespec t;
     (void)user;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return thread_time_ns();
 }
 
 int cmd_bench(int argc, char **argv)

@@ -8,8 +8,7 @@
 #include "sched/rule_masks.h"
 
 #include "base/compute_pool.h"
-
-#include <time.h>
+#include "base/thread_time.h"
 
 /* Of a core, for two threads that hand each other the turn; where others wait for the cores it is a
  * time slice of theirs. */
@@ -68,21 +67,13 @@ static void run_job(rule_masks *m, const mask_job *job)
     if (job->num_drafts) ops->roll_back(job->rule, job->num_drafts);
 }
 
-/* Of a core, by this thread: others that wait for it do not count. (The env's clock is the
- * scheduler's thread's.) */
-static uint64_t own_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
+/* In time of this thread: the env's clock is the scheduler's. */
 static void run_jobs(rule_masks *m)
 {
-    uint64_t start = own_ns();
+    uint64_t start = thread_time_ns();
     for (uint32_t i = 0; i < m->num_jobs; i++)
         run_job(m, &m->jobs[i]);
-    m->ns = own_ns() - start;
+    m->ns = thread_time_ns() - start;
     m->job_ns = RAD_MAX(m->ns / m->num_jobs, m->job_ns / 2);
 }
 
