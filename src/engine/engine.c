@@ -9,6 +9,7 @@
  * Invariant: num_free_places + jobs in flight == max_jobs; num_queued counts the jobs
  * with `queued`. */
 #include "engine/engine_device.h"
+#include "engine/engine_draft.h"
 #include "engine/engine_impl.h"
 #include "mem/kv_codec.h"
 #include "sched/draft_model.h"
@@ -252,10 +253,9 @@ static char *printable_copy(const rad_env *env, const char *text)
 static void name_drafts(engine *e)
 {
     const engine_params *p = &e->params;
-    uint32_t sources = 0;
+    uint32_t sources;
     size_t len = 0;
-    if (p->speculative_algorithm && p->speculative_num_draft_tokens)
-        (void)draft_sources_parse(p->speculative_algorithm, &sources, NULL);
+    (void)draft_sources_wanted(p, &sources, NULL);
     if (e->draft_runner) sources |= draft_bit(DRAFT_MODEL);
     if (!e->runner->info.nextn_layers) sources &= ~draft_bit(DRAFT_NEXTN);
     snprintf(e->draft_sources, sizeof e->draft_sources, "none");

@@ -7,8 +7,16 @@
 #include "engine/engine_draft.h"
 
 #include "sched/draft_model.h"
+#include "sched/draft_source.h"
 
 enum { MOST_PADDING = 128 }; /* qwen2.5: 151936 and 152064 */
+
+rad_status draft_sources_wanted(const engine_params *params, uint32_t *bits, rad_error *err)
+{
+    *bits = 0;
+    if (!params->speculative_algorithm || !params->speculative_num_draft_tokens) return RAD_OK;
+    return draft_sources_parse(params->speculative_algorithm, bits, err);
+}
 
 static rad_status no_vocabulary(const char *which, rad_error *err)
 {

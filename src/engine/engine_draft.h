@@ -1,5 +1,5 @@
 /* engine_draft.h - the small model that guesses what the served one will say
- * (sched/draft_model.h): which file can be one, what it takes, and loading it. */
+ * (sched/draft_model.h): which file can be one, what it takes, and loading it. And who guesses. */
 #ifndef ENGINE_ENGINE_DRAFT_H
 #define ENGINE_ENGINE_DRAFT_H
 
@@ -14,6 +14,10 @@ typedef struct draft_plan {
     model_sizes sizes;
     uint64_t token_bytes; /* of each token of the served model's pool, beside its own */
 } draft_plan;
+
+/* Who is asked for guesses, as params->speculative_algorithm has it, as draft_bits; 0: nothing is
+ * guessed. RAD_E_INVAL in words. */
+rad_status draft_sources_wanted(const engine_params *params, uint32_t *bits, rad_error *err);
 
 /* Of params->speculative_draft_model_path, for a model out of `file` that is made with `beside`.
  * Errors: those of opening and reading a model's file; RAD_E_UNSUPPORTED in words for one with

@@ -58,12 +58,10 @@ static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *p
 static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool on_gpu,
                              model_config *config, bool *wanted, rad_error *err)
 {
-    uint32_t sources = 0;
+    uint32_t sources;
     rad_error why = {0};
-    rad_status status = RAD_OK;
+    rad_status status = draft_sources_wanted(p, &sources, err);
     *wanted = false;
-    if (p->speculative_algorithm && p->speculative_num_draft_tokens)
-        status = draft_sources_parse(p->speculative_algorithm, &sources, err);
     if (status != RAD_OK || !(sources & draft_bit(DRAFT_NEXTN))) return status;
     *wanted = !on_gpu;
     if (*wanted && model_config_use_nextn(file, config, &why) == RAD_OK) return RAD_OK;
@@ -295,11 +293,9 @@ static uint64_t tell_draft_bytes(const load_plan *plan, const engine_memory *m)
 static uint64_t tell_guess_bytes(const engine_params *p)
 {
     const uint32_t recent = p->speculative_ngram_capacity;
-    uint32_t sources = 0;
+    uint32_t sources;
     uint64_t bytes = 0;
-    if (!p->speculative_num_draft_tokens || !p->speculative_algorithm ||
-        draft_sources_parse(p->speculative_algorithm, &sources, NULL) != RAD_OK)
-        return 0;
+    if (draft_sources_wanted(p, &sources, NULL) != RAD_OK) return 0;
     if (sources & draft_bit(DRAFT_NGRAM)) bytes += ngram_pool_bytes();
     if (recent && sources & draft_bit(DRAFT_RECENT))
         bytes += draft_recent_bytes(draft_recent_capacity(recent));
