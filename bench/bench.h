@@ -35,6 +35,13 @@ static inline int bench_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Sorts them all. */
+static inline double bench_median(double *of, uint32_t count)
+{
+    qsort(of, count, sizeof *of, bench_compare);
+    return of[count / 2];
+}
+
 /* Seconds that one call takes: p10, p50 and p90 over as many calls as fit in `budget`
  * seconds (at least 5, at most 1000), after one warm-up. */
 typedef struct bench_times {

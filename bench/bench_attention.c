@@ -331,12 +331,6 @@ typedef struct pair {
     double gather; /* decode */
 } pair;
 
-static double median(double *seconds, int runs)
-{
-    qsort(seconds, (size_t)runs, sizeof *seconds, bench_compare);
-    return seconds[runs / 2];
-}
-
 static pair in_turn(bench *b, world *w, gemm_job *gemm)
 {
     enum { MOST = 1000 };
@@ -354,8 +348,9 @@ static pair in_turn(bench *b, world *w, gemm_job *gemm)
         if (runs < 0) continue;
         mine[runs] = a, other[runs] = c, third[runs] = d, by_row[runs] = e, by_line[runs] = f;
     }
-    pair p = {.other = median(other, runs), .gemm = median(third, runs)};
-    double p50 = median(mine, runs), row = median(by_row, runs), line = median(by_line, runs);
+    pair p = {.other = bench_median(other, runs), .gemm = bench_median(third, runs)};
+    double p50 = bench_median(mine, runs), row = bench_median(by_row, runs),
+           line = bench_median(by_line, runs);
     p.times = (bench_times){mine[runs / 10], p50, mine[runs * 9 / 10], runs};
     p.gather = row < line ? row : line;
     return p;

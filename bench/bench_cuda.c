@@ -207,12 +207,6 @@ static void prefill(bench *b, uint32_t i, uint32_t tokens)
 
 /* ---- figures ---- */
 
-static double median(double *seconds, int count)
-{
-    qsort(seconds, (size_t)count, sizeof *seconds, bench_compare);
-    return seconds[count / 2];
-}
-
 static void save(const bench *b)
 {
     if (!b->path || json_dump_file(b->json, b->path, JSON_INDENT(1)) == 0) return;
@@ -253,7 +247,7 @@ static double decode_seconds(bench *b, uint32_t reqs, uint32_t shared)
     }
     memcpy(b->len, len, sizeof len);
     b->next_slot = next_slot;
-    return median(seconds, steps);
+    return bench_median(seconds, steps);
 }
 
 static void decode(bench *b, uint32_t reqs, uint32_t context)
@@ -285,7 +279,7 @@ static double prefill_seconds(bench *b, uint32_t tokens)
         prefill(b, 0, tokens);
         if (r >= 0) seconds[r] = bench_now() - begin;
     }
-    return median(seconds, runs);
+    return bench_median(seconds, runs);
 }
 
 static double measure_prefill(bench *b, uint32_t tokens)
@@ -355,7 +349,7 @@ static void measure_load(bench *b, uint32_t tokens, double computed)
             must(host_kv_pool_load_layer(host, layer, pages, slots, tokens), &err, "from the host");
         seconds[r] = bench_now() - begin;
     }
-    const double loaded = median(seconds, runs), bytes = kv_bytes(b) * tokens;
+    const double loaded = bench_median(seconds, runs), bytes = kv_bytes(b) * tokens;
     printf("  %u tokens from pinned memory: %.2f ms (%.1f GB/s), computed: %.2f ms: %.1f times as "
            "fast\n",
            tokens, loaded * 1e3, 1e-9 * bytes / loaded, computed * 1e3, computed / loaded);

@@ -76,14 +76,13 @@ static void run_case(server *with, server *without, uint32_t n)
         prompts[round] = without->prompts / with->prompts;
     }
     scheduler_get_stats(with->s, &after);
-    qsort(ratios, num_rounds, sizeof *ratios, bench_compare);
-    qsort(prompts, num_rounds, sizeof *prompts, bench_compare);
-    printf("%3.0f%% right %2u requests  ratio %5.2f (%.2f to %.2f)  ", 100 * right, n,
-           ratios[num_rounds / 2], ratios[0], ratios[num_rounds - 1]);
+    const double middle = bench_median(ratios, num_rounds);
+    printf("%3.0f%% right %2u requests  ratio %5.2f (%.2f to %.2f)  ", 100 * right, n, middle,
+           ratios[0], ratios[num_rounds - 1]);
     print_drafts(&before.drafts, &after.drafts, kind);
     printf("  %.1f ms for guesses  prompts %.2f\n",
            (double)(after.drafts.prepare_ns - before.drafts.prepare_ns) * 1e-6,
-           prompts[num_rounds / 2]);
+           bench_median(prompts, num_rounds));
     fflush(stdout);
 }
 

@@ -131,12 +131,6 @@ static const char *name_of(const load *l)
 
 /* ---- masks ---- */
 
-static double median(double *of, uint32_t count)
-{
-    qsort(of, count, sizeof *of, bench_compare);
-    return of[count / 2];
-}
-
 /* Seconds of one step; *choosing: of it, what making tokens of logits took. */
 static double timed_step(server *v, double *choosing)
 {
@@ -199,7 +193,7 @@ static void run_masks(server *of_free, server *of_form, const load *form)
     const double masks = (double)(after.masks - before.masks);
     const double steps = (double)(after.forward_steps - before.forward_steps);
     const uint32_t n = q.count, off = (uint32_t)(0.98 * sqrt(n));
-    const double middle = median(q.ratio, n), step = median(q.step, n);
+    const double middle = bench_median(q.ratio, n), step = bench_median(q.step, n);
     printf("%-7s %-6s ratio %5.3f (95%%: %.3f to %.3f; half of %u: %.3f to %.3f)  %6.1f tokens/s  "
            "mask %4.1f us  a step %.1f ms: waits %.1f us, chooses in %.0f us (free: %.0f)\n",
            name_of(form), form->drawn ? "drawn" : "greedy", middle,
@@ -207,7 +201,7 @@ static void run_masks(server *of_free, server *of_form, const load *form)
            q.ratio[n / 4], q.ratio[n * 3 / 4], num_reqs / step,
            (double)(after.mask_ns - before.mask_ns) / masks * 1e-3, step * 1e3,
            (double)(after.mask_wait_ns - before.mask_wait_ns) / steps * 1e-3,
-           median(q.choosing[1], n) * 1e6, median(q.choosing[0], n) * 1e6);
+           bench_median(q.choosing[1], n) * 1e6, bench_median(q.choosing[0], n) * 1e6);
     fflush(stdout);
 }
 
@@ -232,10 +226,10 @@ static void run_jump(server *without, server *with, const load *l)
         rates[round] = num_reqs * (num_new - 1) / times[1];
     }
     scheduler_get_stats(with->s, &after);
-    const double middle = median(ratios, num_rounds);
+    const double middle = bench_median(ratios, num_rounds);
     printf("%2u requests  %-7s %-6s ratio %5.3f (%.3f to %.3f)  %7.1f tokens/s  ", num_reqs,
            name_of(l), l->usual ? "usual" : "greedy", middle, ratios[0], ratios[num_rounds - 1],
-           median(rates, num_rounds));
+           bench_median(rates, num_rounds));
     print_drafts(&before.drafts, &after.drafts, DRAFT_FORCED);
     putchar('\n');
     fflush(stdout);

@@ -186,12 +186,6 @@ static double fetch(parts *p)
     return seconds;
 }
 
-static double median(double *seconds, int count)
-{
-    qsort(seconds, (size_t)count, sizeof *seconds, bench_compare);
-    return seconds[count / 2];
-}
-
 /* A redis-server on a free port, which ends with us; 0 when there is none. */
 static int start_redis(const char *dir, pid_t *pid)
 {
@@ -263,8 +257,8 @@ static double time_fetches(parts *p, uint32_t layout, const char *dir, int redis
         if (dir) raws[i] = read_raw(p, dir, to);
     }
     stop(p);
-    if (dir) *raw = median(raws, runs);
-    return median(seconds, runs);
+    if (dir) *raw = bench_median(raws, runs);
+    return bench_median(seconds, runs);
 }
 
 /* One thread copies as many bytes, in blocks of a page's layer, from one buffer to another. */
@@ -328,11 +322,11 @@ static bool measure(parts *p, uint32_t layout, const char *where, tier_times *ti
     }
     stop(p);
     free(b);
-    *times = (tier_times){.plain = median(t[0], RUNS),
-                          .write = median(t[1], RUNS),
-                          .load = median(t[2], RUNS),
-                          .first_layer = median(t[3], RUNS),
-                          .publish = median(t[4], RUNS)};
+    *times = (tier_times){.plain = bench_median(t[0], RUNS),
+                          .write = bench_median(t[1], RUNS),
+                          .load = bench_median(t[2], RUNS),
+                          .first_layer = bench_median(t[3], RUNS),
+                          .publish = bench_median(t[4], RUNS)};
     times->file = time_fetches(p, layout, dir, 0, RUNS, a, &times->raw);
     free(a);
     int port = start_redis(dir, &pid);

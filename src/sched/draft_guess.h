@@ -7,10 +7,9 @@
  *
  * Paying: a step of D requests takes C ns and brings D tokens. A token more for each of n requests
  * takes P (a pass of the source) and n rows of the model, and brings the chance that it and those
- * before it are right. As in draft.c it pays as long as it brings
- * tokens at a better rate, and at a better one than with what others guess, who need no pass. What
- * all of it may cost in vain, passes and rows, is bounded by a budget of its own
- * (drafter.computed). */
+ * before it are right. As in draft.c it pays as long as it brings tokens at a better rate, and at a
+ * better one than with what others guess, who need no pass. What all of it may cost in vain, passes
+ * and rows, is bounded by a budget of its own (drafter.computed). */
 #ifndef SCHED_DRAFT_GUESS_H
 #define SCHED_DRAFT_GUESS_H
 
