@@ -38,6 +38,14 @@ int cmd_completion(int argc, char **argv);
 int cmd_man(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
+typedef struct cli_command {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} cli_command;
+
+/* Of the program, and of radish inspect; the last has no name. */
+extern const cli_command cli_commands[], cli_inspect_subjects[];
+
 /* "radish: words" on stderr; returns the exit code 1 (or 2: a mistake in the usage). */
 int cli_fail(const char *fmt, ...) RAD_PRINTF(1, 2);
 int cli_usage(const char *command, const char *fmt, ...) RAD_PRINTF(2, 3);

@@ -5,14 +5,6 @@
 
 #include "cli/options.h"
 
-typedef struct cli_command {
-    const char *name, *about;
-    int (*run)(int argc, char **argv);
-} cli_command;
-
-/* Of the program, and of radish inspect; the last has no name. */
-extern const cli_command cli_commands[], cli_inspect_subjects[];
-
 /* What the value of an option is. */
 typedef enum completion_value {
     COMPLETION_NONE, /* a flag has none; or any word */

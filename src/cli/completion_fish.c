@@ -91,8 +91,7 @@ static void print_tables(const cli_command *commands)
             print_tables(cli_inspect_subjects);
             continue;
         }
-        cli_show_table(print_table, NULL);
-        c->run(0, NULL);
+        cli_show_table(c->run, print_table, NULL);
     }
 }
 

@@ -1,6 +1,5 @@
 /* inspect.c - `radish inspect`: into what? */
 #include "cli/cli.h"
-#include "cli/completion.h"
 
 #include <stdio.h>
 

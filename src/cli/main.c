@@ -1,6 +1,5 @@
 /* main.c - one program, `radish`: which command? */
 #include "cli/cli.h"
-#include "cli/completion.h"
 
 #include <stdio.h>
 

@@ -10,7 +10,6 @@
  *
  * Text is the user's word for word: what roff would take for its own is escaped. */
 #include "cli/cli.h"
-#include "cli/completion.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -186,8 +185,7 @@ static int write_page(pages *all, const cli_command *c, const char *before)
     if (all->folder) p.out = fopen(path, "wb");
     if (p.out) {
         all->written++;
-        cli_show_table(put_page, &p);
-        c->run(0, NULL);
+        cli_show_table(c->run, put_page, &p);
     }
     const bool lost = !p.out || ferror(p.out) || (all->folder && fclose(p.out) != 0);
     free(prose);

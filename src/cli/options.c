@@ -259,21 +259,22 @@ static int read_config(const cli_manual *m, const cli_option *options, unsigned 
     return 2;
 }
 
-static cli_show show_next;
+static cli_show showing; /* NULL: a command does what it is for */
 static void *show_user;
 
-void cli_show_table(cli_show show, void *user)
+void cli_show_table(int (*run)(int argc, char **argv), cli_show show, void *user)
 {
-    show_next = show;
+    showing = show;
     show_user = user;
+    run(0, NULL);
+    showing = NULL;
 }
 
 int cli_parse(const cli_manual *m, const cli_option *options, unsigned count, int argc, char **argv,
               const char **positional)
 {
-    if (show_next) {
-        show_next(show_user, m, options, count, positional != NULL);
-        show_next = NULL;
+    if (showing) {
+        showing(show_user, m, options, count, positional != NULL);
         return 0;
     }
     flag_words_set(options, count);

@@ -57,10 +57,12 @@ enum { CLI_GO_ON = -1 };
 int cli_parse(const cli_manual *manual, const cli_option *options, unsigned count, int argc,
               char **argv, const char **positional);
 
-/* The next cli_parse gives its table to `show` and returns 0, whatever its words are: for the
- * shells' completion. `takes_word`: a word without a dash may be there. */
+/* What is shown of a command's table. `takes_word`: a word without a dash may be there. */
 typedef void (*cli_show)(void *user, const cli_manual *manual, const cli_option *options,
                          unsigned count, bool takes_word);
-void cli_show_table(cli_show show, void *user);
+
+/* Runs a command for its table alone, which its cli_parse gives to `show`: for the shells'
+ * completion and the manual's pages. */
+void cli_show_table(int (*run)(int argc, char **argv), cli_show show, void *user);
 
 #endif
