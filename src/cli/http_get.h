@@ -16,8 +16,9 @@ rad_status http_server_open(const char *url, const char *key, const char *ca_fil
                             http_server **out, rad_error *err);
 void http_server_close(http_server *s); /* NULL is fine */
 
-/* The JSON at a path, to be given back with json_decref (out NULL: it is not looked at); one connection a call, 64 MiB and 10
- * seconds at most. Answers other than 200 are errors in the server's words. */
+/* The JSON at a path, to be given back with json_decref (out NULL: it is not looked at); one
+ * connection a call, 64 MiB and 10 seconds at most. Answers other than 200 are errors in the
+ * server's words. */
 rad_status http_get_json(http_server *s, const char *path, json_t **out, rad_error *err);
 
 /* The options of the commands that look at a server. */
