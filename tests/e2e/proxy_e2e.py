@@ -9,18 +9,12 @@ import subprocess
 import tempfile
 import time
 
-from radish_e2e import HANG
+from radish_e2e import HANG, free_port
 
 
 def find_proxy(name):
     """The program, or None."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/local/sbin")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Proxy:

@@ -17,6 +17,7 @@ import pathlib
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -105,6 +106,13 @@ def can_populate():
     return tuple(int(x) for x in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 14)
 
 
+def free_port():
+    """Somebody else may take it meanwhile."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Server:
     """`with Server(model, "--page-size", "16") as s:`; a stop must end it with exit code 0.
 
@@ -182,6 +190,15 @@ class Server:
 
     def metrics(self):
         return self.raw("GET", "/metrics")[1].decode()
+
+    def metric_values(self):
+        """{name: the last of its values}"""
+        lines = self.metrics().splitlines()
+        return {line.split("{")[0]: float(line.split()[-1]) for line in lines if line and line[0] != "#"}
+
+    def resident_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
     def await_populated(self, wanted):
         """Returns how much of the KV pool is ready once it is that many bytes, or a token less."""

@@ -29,7 +29,7 @@ def chat(port, words, headers):
 
 
 def prompts(server):
-    found = re.search(r"^sglang:prompt_tokens_total\{.*\} (\d+)", server.raw("GET", "/metrics")[1].decode(), re.M)
+    found = re.search(r"^sglang:prompt_tokens_total\{.*\} (\d+)", server.metrics(), re.M)
     return int(found[1])
 
 

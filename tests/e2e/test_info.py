@@ -2,7 +2,6 @@
 """radish info tells what serving takes, and a server then holds that."""
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,6 @@ UNTOUCHED = 0.4  # of a batch's buffers: there is room for every way to compute 
 
 def info(model, *args):
     return json.loads(radish("info", model, "--json", *args)[0])
-
-
-def resident(process):
-    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024
 
 
 def hold_one_context(server, context):
@@ -42,7 +36,7 @@ def check_resident(model, *args):
             part["bytes_per_token"] * pool["window_total_tokens" if apart and kind == "window"
                                            else "max_total_tokens"]
             for kind, part in cache.items())))
-        held, said = resident(server.process), server.get("/server_info")
+        held, said = server.resident_bytes(), server.get("/server_info")
     wanted = memory["server"]["resident_bytes"]
     print(f"        {pathlib.Path(model).name} {args}: {held / 1e6:.1f} MB held, "
           f"{wanted / 1e6:.1f} foretold ({held / wanted - 1:+.1%})")
@@ -107,7 +101,7 @@ def check_context(model, *args):
     context = memory["context_length"]
     with Server(model, *args, "--kv-populate-ahead", "0", "--max-total-tokens", context) as server:
         hold_one_context(server, context)
-        held = resident(server.process)
+        held = server.resident_bytes()
     wanted = memory["total_bytes"]
     print(f"        {pathlib.Path(model).name}, one context: {held / 1e6:.1f} MB held, "
           f"{wanted / 1e6:.1f} foretold ({held / wanted - 1:+.1%})")
@@ -131,7 +125,7 @@ def test_what_answers_are_guessed_from_is_foretold():
             for k in range(12):
                 server.ask("/generate", {"input_ids": [3 + k, 5 + k], "sampling_params": {
                     "max_new_tokens": 400, "ignore_eos": True, "temperature": 1}})
-            held.append(resident(server.process))
+            held.append(server.resident_bytes())
     more, slots = held[1] - held[0], 16 * tokens
     print(f"        {more / 1e6:.1f} MB of {(memory['guess_bytes'] - texts) / 1e6:.1f}")
     check(0.8 * slots < more < memory["guess_bytes"] - texts, held, slots)

@@ -7,7 +7,6 @@ import json
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ import time
 import urllib.parse
 import urllib.request
 
-from radish_e2e import HANG, ROOT, STORIES, TINY, Server, check, long_run, run, skip
+from radish_e2e import HANG, ROOT, STORIES, TINY, Server, check, free_port, long_run, run, skip
 
 DASHBOARD = ROOT / "packaging/grafana/radish.json"
 RULES = ROOT / "packaging/prometheus/radish.rules.yml"
@@ -103,12 +102,6 @@ def test_dashboard_and_alerts_ask_for_what_is_documented():
         skip("promtool (Debian: prometheus) is not here")
     done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True)
     check(done.returncode == 0, done.stdout, done.stderr)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Prometheus:

@@ -14,11 +14,6 @@ from radish_e2e import ROOT, TINY, Server, can_populate, check, radish, run
 SMALL = ("--max-total-tokens", "4096")
 
 
-def resident(process):
-    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) * 1024
-
-
 def answer(server, prompt):
     body = {"prompt": prompt, "max_tokens": 8, "temperature": 0}
     return server.ask("/v1/completions", body)["choices"][0]["text"]
@@ -47,8 +42,8 @@ def test_an_untouched_pool_takes_no_memory_but_what_is_made_ready():
                                            server.banner)[1])
             if least and can_populate():
                 server.await_populated(least)
-                check(resident(server.process) > least, resident(server.process))
-            check(resident(server.process) < pool / 2, resident(server.process), pool)
+                check(server.resident_bytes() > least, server.resident_bytes())
+            check(server.resident_bytes() < pool / 2, server.resident_bytes(), pool)
             check(answer(server, "Once upon a time"))
 
 

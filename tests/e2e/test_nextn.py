@@ -34,8 +34,7 @@ def answers(server):
 
 
 def guessed(server):
-    metrics = server.raw("GET", "/metrics")[1].decode()
-    return int(re.search(r'radish_draft_tokens_total\{.*source="nextn"\} (\d+)', metrics)[1])
+    return int(re.search(r'radish_draft_tokens_total\{.*source="nextn"\} (\d+)', server.metrics())[1])
 
 
 def test_answers_are_those_without_the_head():

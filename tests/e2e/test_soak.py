@@ -60,8 +60,7 @@ class Keyed(Server):
             except FileNotFoundError:
                 pass  # closed meanwhile
         sockets = sum(link.startswith("socket:") for link in links)
-        return {"rss": int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024,
-                "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
+        return {"rss": self.resident_bytes(), "threads": int(re.search(r"Threads:\s+(\d+)", status)[1]),
                 "sockets": sockets, "files": len(links) - sockets}
 
 

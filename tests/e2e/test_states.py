@@ -161,11 +161,6 @@ def test_a_conversation_over_chat():
             check(0 < again["prompt_tokens"] - cached <= 12, again)
 
 
-def metrics(server):
-    lines = server.metrics().splitlines()
-    return {line.split("{")[0]: float(line.split()[-1]) for line in lines if line and line[0] != "#"}
-
-
 def test_prompts_and_their_states_come_back_from_the_host():
     with tempfile.TemporaryDirectory() as directory:
         path, start = make(directory, "nano-qwen35")
@@ -186,7 +181,7 @@ def test_prompts_and_their_states_come_back_from_the_host():
                     check([answer for answer, _ in found] == alone, page)
                     figures = s.wait_idle()
                 check(all(cached == 251 // page * page for _, cached in found), page, found)
-                m = metrics(s)
+                m = s.metric_values()
                 check(m["radish_hicache_host_total_states"] == 36, m)
                 check(m["radish_load_back_states_total"] >= 4, m)
                 check(figures["states_available"] + figures["states_evictable"] == 6, figures)

@@ -39,12 +39,6 @@ def info(server):
     return server.get("/server_info")
 
 
-def metrics(server):
-    lines = server.metrics().splitlines()
-    return {line.split("{")[0]: float(line.split()[-1]) for line in lines
-            if line and line[0] != "#"}
-
-
 def prompt(n, seed):
     return [(seed * 7919 + i * i * 31 + i * seed) % 250 for i in range(n)]
 
@@ -63,7 +57,7 @@ def check_model(directory, name):
         masked = [ask(s, ids)[0] for ids in (long, short, long[:200])]
         forked = choices(s, short)
         check("swa_max_total_num_tokens" not in info(s))
-        check("sglang:swa_available_tokens" not in metrics(s))
+        check("sglang:swa_available_tokens" not in s.metric_values())
     with Server(path, *common, "--max-total-tokens", MASKED, "--disable-hybrid-swa-memory") as s:
         of_masked = pool_bytes(info(s))
         s.ask("/generate", {"input_ids": long}, want=400)
@@ -79,7 +73,7 @@ def check_model(directory, name):
         check(ask(s, short) == (masked[1], 299), "its pages and its window are there")
         check(ask(s, long[:200])[0] == masked[2])
         check(choices(s, short) == forked)
-        figures, m = s.wait_idle(), metrics(s)
+        figures, m = s.wait_idle(), s.metric_values()
         check(m["sglang:swa_max_total_num_tokens"] == i["swa_max_total_num_tokens"], m)
         check(figures["swa_available_tokens"] + figures["swa_evictable_tokens"] ==
               i["swa_max_total_num_tokens"], figures)
@@ -116,7 +110,7 @@ def check_host(directory, name):
             s.wait_idle()  # else the next prompt may take its pages before they are copied
         for ids, answer in zip(prompts, masked):
             check(ask(s, ids) == (answer, 249))
-        figures, m = s.wait_idle(), metrics(s)
+        figures, m = s.wait_idle(), s.metric_values()
         check(figures["host_window_total_tokens"] == 6 * i["swa_max_total_num_tokens"], figures)
         check(m["sglang:load_back_tokens_total"] > 900, m)
         check(WINDOW * 4 <= m["radish_load_back_window_tokens_total"] <= WINDOW * 12, m)
@@ -164,7 +158,7 @@ def check_restart(directory, name, store):
         s.wait_idle()
     with Server(*args) as s:
         check(ask(s, ids) == (first[0], 249))
-        m = metrics(s)
+        m = s.metric_values()
         check(m["sglang:prefetched_tokens_total"] == 249, m)
         check(m["radish_prefetched_window_tokens_total"] == WINDOW, m)
 
