@@ -66,7 +66,7 @@ class Keyed(Server):
 
 class Soak:
     def __init__(self, server, judge):
-        self.port, self.admin, self.server, self.judge = server.port, "root", server, judge
+        self.port, self.admin, self.server, self.judge = server.port, server.key, server, judge
         self.lock, self.counts = threading.Lock(), collections.Counter()
         self.failures, self.history = [], []
         self.sockets = server.numbers()["sockets"]  # what listens
