@@ -95,13 +95,13 @@ class Document:
     """Blocks of Markdown as HTML, with what the page's frame and the search want to know of them."""
 
     def __init__(self, text, link):
-        self.link, self.anchors, self.taken = link, [], {}  # (level, anchor, words)
-        self.sections = []  # (anchor, words, [texts]): what the search looks through
+        self.link, self.taken = link, {}
+        self.sections = []  # (level, anchor, words, [texts]): of each heading, with what the search looks through
         self.html = self.blocks(text.split("\n"))
 
     def say(self, markup):
         if self.sections:
-            self.sections[-1][2].append(plain(markup))
+            self.sections[-1][3].append(plain(markup))
         return markup
 
     def blocks(self, lines, tight=False):
@@ -151,8 +151,7 @@ class Document:
         level, markup = len(m[1]), inline(m[2], self.link)
         words = plain(markup)
         anchor = anchor_of(words, self.taken)
-        self.anchors.append((level, anchor, words))
-        self.sections.append((anchor, words, []))
+        self.sections.append((level, anchor, words, []))
         mark = f' <a class="mark" href="#{anchor}" aria-label="link to this section">#</a>' if level > 1 else ""
         out.append(f'<h{level} id="{anchor}">{markup}{mark}</h{level}>')
 
@@ -315,7 +314,7 @@ class Site:
 
     def on_this_page(self, document):
         rows = [f'<li><a href="#{anchor}">{html.escape(words)}</a></li>'
-                for level, anchor, words in document.anchors if level == 2]
+                for level, anchor, words, _ in document.sections if level == 2]
         return f"<h2>On this page</h2><ul>{''.join(rows)}</ul>" if len(rows) > 1 else ""
 
     def neighbours(self, here):
@@ -332,8 +331,7 @@ class Site:
     def search_index(self):
         rows = []
         for path, document in self.documents.items():
-            for anchor, words, texts in document.sections:
-                level = next(level for level, a, _ in document.anchors if a == anchor)
+            for level, anchor, words, texts in document.sections:
                 rows.append([page_of(path), self.pages[path], "" if level == 1 else anchor, words,
                              re.sub(r"\s+", " ", " ".join(texts))])
         return rows
