@@ -9,6 +9,7 @@ drawn as text in an SVG, light and dark by the viewer's scheme. docs/chat.svg an
     tools/terminal-picture.py docs/top.svg 100 30 'sleep 8' build/release/radish top
 
 Of a terminal's escapes it knows what radish writes: positions, erasing, bold, dim, colours."""
+import codecs
 import fcntl
 import html
 import os
@@ -138,20 +139,17 @@ def main():
         os.execvp(command[0], command)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", screen.rows, screen.columns, 0, 0))
     os.kill(pid, signal.SIGWINCH)
-    pending = b""
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")  # a read may end within a character
 
     def read(until, seconds=60):
-        nonlocal pending
         end, seen = time.monotonic() + seconds, ""
         while time.monotonic() < end and not (until and until in seen):
             if not select.select([fd], [], [], min(0.1, max(0, end - time.monotonic())))[0]:
                 continue
             try:
-                pending += os.read(fd, 65536)
+                text = decoder.decode(os.read(fd, 65536))
             except OSError:
                 return
-            text = pending.decode(errors="ignore")
-            pending = b""
             seen += text
             screen.show(text)
         if until and until not in seen:
@@ -164,7 +162,7 @@ def main():
         elif name == "sleep":
             read(None, float(rest))
         elif name == "type":
-            os.write(fd, rest.encode().decode("unicode_escape").encode())
+            os.write(fd, rest.encode().decode("unicode_escape").encode("latin-1"))  # UTF-8 stays what it is
         else:
             sys.exit(f"what is '{step}'?")
     picture = screen.svg()
