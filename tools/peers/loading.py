@@ -44,7 +44,7 @@ def tests_of_classes(module, pytest):
 
 
 def load_file(path, pytest, classes):
-    """The tests of a file. `classes`: (name, the class that it must find under it)."""
+    """The tests of a file. `classes`: those that it must find under their names, where it has such names."""
     pytest.fixtures.clear()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)

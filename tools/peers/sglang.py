@@ -142,7 +142,7 @@ def prepare(peer, own):
 
 
 def before(name, own):
-    """What a file's tests need besides, and (name, class) that they must find."""
+    """What a file's tests need besides: the classes that they must find."""
     if own or name not in OUR_ALLOCATORS:
         return []
     ours = importlib.import_module("radish.sglang")
