@@ -2,7 +2,6 @@
 #include "cli/serve_options.h"
 
 #include "server/access.h"
-#include "server/otlp.h"
 #include "server/server.h"
 
 #include <signal.h>
@@ -120,13 +119,7 @@ static int run_command(int argc, char **argv, serve_values *v)
     if (code == CLI_GO_ON)
         code = cli_eviction("serve", v->policy, v->policy_config, &v->engine.eviction);
     if (code == CLI_GO_ON) code = serve_read_report(v->report, &v->server);
-    v->model.log_json = v->log_format && !strcmp(v->log_format, "json");
-    if (code == CLI_GO_ON && v->log_format && !v->model.log_json &&
-        strcmp(v->log_format, "text") != 0)
-        code = cli_usage("serve", "--log-format is text or json, not '%s'", v->log_format);
-    rad_error wrong = {0};
-    if (code == CLI_GO_ON && v->server.otlp_endpoint && otlp_check(v->server.otlp_endpoint, &wrong))
-        code = cli_usage("serve", "--%s", wrong.text);
+    if (code == CLI_GO_ON) code = serve_read_log_format(v->log_format, &v->model.log_json);
     v->server.served_model_names = v->names.texts;
     v->server.num_served_model_names = v->names.count;
     for (uint32_t i = v->names.count; i-- > 0;)

@@ -14,7 +14,10 @@ void serve_print_banner(engine *e, const server *s, const server_params *where,
 
 /* Each: CLI_GO_ON, or the exit code after a line on stderr. */
 
-/* Options that want another one, and names of the model. */
+/* --log-format (NULL: not given) into *json. */
+int serve_read_log_format(const char *text, bool *json);
+
+/* Options that want another one, names of the model, and where spans go. */
 int serve_check(const engine_params *e, const server_params *s);
 
 /* --allow-origin and --allow-host: names that no browser sends would silently allow nothing. */

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "cli/serve.h"
 #include "server/browsers.h"
+#include "server/otlp.h"
 
 #include <stdlib.h>
 
@@ -61,9 +62,20 @@ int serve_check_certificate(const tls_files *files)
     return status ? cli_fail("%s", err.text) : CLI_GO_ON;
 }
 
+/* text or json. CLI_GO_ON, or 2. */
+int serve_read_log_format(const char *text, bool *json)
+{
+    *json = text && !strcmp(text, "json");
+    if (!text || *json || !strcmp(text, "text")) return CLI_GO_ON;
+    return cli_usage("serve", "--log-format is text or json, not '%s'", text);
+}
+
 /* Options that want another one. CLI_GO_ON, or 2. */
 int serve_check(const engine_params *e, const server_params *s)
 {
+    rad_error err = {0};
+    if (s->otlp_endpoint && otlp_check(s->otlp_endpoint, &err) != RAD_OK)
+        return cli_usage("serve", "--%s", err.text);
     bool by_priority = e->enable_priority_scheduling ||
                        (e->schedule_policy && !strcmp(e->schedule_policy, "priority"));
     for (uint32_t i = 0; i < s->num_served_model_names; i++)

@@ -28,7 +28,7 @@ typedef struct otlp_stats {
 } otlp_stats;
 
 /* "http://HOST:PORT[/PATH]", to which /v1/traces is added. RAD_E_INVAL in words: it is none, or
- * https, which a collector on this machine does not need. */
+ * https, which a collector on this machine does not need, or has a user or a query. */
 rad_status otlp_check(const char *endpoint, rad_error *err);
 
 rad_status otlp_create(const rad_env *env, const char *endpoint, const char *model, otlp **out,
