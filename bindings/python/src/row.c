@@ -83,7 +83,11 @@ static rad_status publish(publication *p, rad_error *err)
     rad_ref old = p->node;
     rad_status status = RAD_OK;
     int64_t change;
-    if (!c->kv && !cache_base(c)->collects)
+    if (c != cache_base(c))
+        return error_words(err, RAD_E_STATE,
+                           "publish_row: rows go into a tree, not through a wrapper: use a Request "
+                           "with unfinished_req and finished_req");
+    if (!c->kv && !c->collects)
         return error_words(err, RAD_E_STATE,
                            "publish_row: the cache has neither a KVAllocator nor a number of pages "
                            "as its free_list");
@@ -109,8 +113,8 @@ static rad_status publish(publication *p, rad_error *err)
  * tree's. Whole pages first: all together they are like a row that begins with a page. */
 static PyObject *freed_slots(const publication *p, bool wide)
 {
-    cache_object *b = cache_base(p->c);
-    uint32_t ps = p->c->page_size, rest = p->finished ? p->key.num_tokens - p->kept : 0;
+    cache_object *b = p->c;
+    uint32_t ps = b->page_size, rest = p->finished ? p->key.num_tokens - p->kept : 0;
     size_t pages = (size_t)b->num_freed + p->num_duplicates, count = pages * ps + rest;
     if (!count) Py_RETURN_NONE;
     int32_t *slots = malloc(count * sizeof *slots), *to = slots;
@@ -129,7 +133,7 @@ static PyObject *freed_slots(const publication *p, bool wide)
 
 static PyObject *tell(const publication *p, bool wide)
 {
-    PyObject *freed = cache_base(p->c)->collects ? freed_slots(p, wide) : NULL;
+    PyObject *freed = p->c->collects ? freed_slots(p, wide) : NULL;
     PyObject *slots = p->finished ? NULL : ints_array(p->row, p->key.num_tokens, wide);
     PyObject *node = node_new(p->node), *kept = PyLong_FromUnsignedLong(p->kept), *result = NULL;
     if (node && kept && !PyErr_Occurred())

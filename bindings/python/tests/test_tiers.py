@@ -196,6 +196,14 @@ class Components(unittest.TestCase):
         self.assertTrue(memoryview(states.view(0)).readonly)
         states.check()
 
+    def test_rows_are_not_published_through_a_wrapper(self):
+        kv, rows = radish.KVAllocator(64, PAGE), radish.ReqToTokenPool(4, 200)
+        cache = radish.StreamingCache(radish.RadixCache(kv_allocator=kv, req_to_token_pool=rows), 4)
+        table = memoryview(bytearray(3 * PAGE * 4)).cast("i", (1, 3 * PAGE))
+        with self.assertRaisesRegex(radish.StateError, "use a Request"):
+            cache.publish_row(list(range(3 * PAGE)), table, 0, finished=True)
+        cache.check()
+
     def test_a_session_goes_on_within_a_page(self):
         kv, rows = radish.KVAllocator(64, PAGE), radish.ReqToTokenPool(4, 200)
         cache = radish.StreamingCache(radish.RadixCache(kv_allocator=kv, req_to_token_pool=rows), 4)
