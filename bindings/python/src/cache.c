@@ -349,16 +349,16 @@ static PyGetSetDef getters[] = {
     {0},
 };
 
-static PyMethodDef all_methods[96];
+enum { METHODS = 0 }; /* its place among the slots: the table is put together at the start */
 
 static PyType_Slot slots[] = {
+    [METHODS] = {Py_tp_methods, NULL},
     {Py_tp_doc,
      "What all caches have. Lengths are tokens (pairs under is_eagle). One thread owns a "
      "cache together with its allocator and pools: see take_over."},
     {Py_tp_dealloc, cache_dealloc},
     {Py_tp_traverse, cache_traverse},
     {Py_tp_clear, cache_clear},
-    {Py_tp_methods, all_methods},
     {Py_tp_members, members},
     {Py_tp_getset, getters},
     {0},
@@ -368,20 +368,30 @@ static PyType_Spec spec = {"radish.Cache", sizeof(cache_object), 0,
                                Py_TPFLAGS_DISALLOW_INSTANTIATION,
                            slots};
 
-static size_t append(size_t at, const PyMethodDef *some)
+/* The calls of all files in one table, as long as they are: the type refers to it ever after. */
+static PyMethodDef *all_methods(void)
 {
-    for (; some->ml_name && at + 1 < COUNT_OF(all_methods); some++)
-        all_methods[at++] = *some;
-    return at;
+    static const PyMethodDef *const parts[] = {own_calls,  match_calls,        insert_calls,
+                                               lock_calls, request_calls,      ownership_calls,
+                                               look_calls, match_handle_calls, row_calls};
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        for (const PyMethodDef *m = parts[i]; m->ml_name; m++)
+            count++;
+    PyMethodDef *all = PyMem_Calloc(count + 1, sizeof *all);
+    if (!all) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        for (const PyMethodDef *m = parts[i]; m->ml_name; m++)
+            all[at++] = *m;
+    return all;
 }
 
 bool cache_init(PyObject *module)
 {
-    static const PyMethodDef *const parts[] = {
-        own_calls,       match_calls, insert_calls,       lock_calls, request_calls,
-        ownership_calls, look_calls,  match_handle_calls, row_calls,  NULL};
-    size_t at = 0;
-    for (size_t i = 0; parts[i]; i++)
-        at = append(at, parts[i]);
-    return add_type(module, &spec, NULL, &cache_type) && call_at_exit();
+    slots[METHODS].pfunc = all_methods();
+    return slots[METHODS].pfunc && add_type(module, &spec, NULL, &cache_type) && call_at_exit();
 }
