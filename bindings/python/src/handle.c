@@ -163,6 +163,19 @@ bool handle_may_close(handle *h)
     return false;
 }
 
+bool handle_is_open(PyObject *value, PyTypeObject *type, const char *name, const char *noun)
+{
+    if (!value) return true;
+    if (!PyObject_TypeCheck(value, type))
+        PyErr_Format(PyExc_TypeError, "%s must be %s, not %R", name, noun,
+                     (PyObject *)Py_TYPE(value));
+    else if (((handle *)value)->closed)
+        PyErr_Format(error_class, "%s: the %s is closed", name, ((handle *)value)->noun);
+    else
+        return true;
+    return false;
+}
+
 void handle_use(void *place, PyObject *what)
 {
     *(PyObject **)place = what;

@@ -9,7 +9,9 @@
  *     kv_allocator.c  KVAllocator
  *     req_to_token_pool.c  ReqToTokenPool
  *     state_pool.c  StatePool
- *     kv_pool.c   TokenToKVPool, HostKVPool
+ *     kv_pool.c   TokenToKVPool
+ *     kv_pool_create.c  how one is made: params, the caller's memory and scales
+ *     host_kv_pool.c  HostKVPool
  *     cuda_device.c  CudaDevice
  *     cache.c     what all caches have: entering and leaving, the end, sizes
  *     create.c    RadixCache, ChunkCache, StreamingCache: params, callbacks
@@ -76,6 +78,7 @@ bool req_to_token_pool_init(PyObject *module);
 bool state_pool_init(PyObject *module);
 bool cuda_device_init(PyObject *module);
 bool kv_pool_init(PyObject *module);
+bool host_kv_pool_init(PyObject *module); /* after kv_pool_init */
 bool cache_init(PyObject *module);
 bool create_init(PyObject *module); /* after cache_init */
 bool match_init(PyObject *module);
@@ -250,6 +253,9 @@ bool handle_is_foreign(const handle *h); /* of the process that forked this one 
 bool handle_is_busy(const handle *h);    /* a call is under way, of whatever thread */
 bool handle_is_free(const handle *h);    /* this thread's, and nothing under way */
 bool handle_may_close(handle *h);        /* enters, or refuses */
+/* Whether an argument, NULL too, is one of this type that is open, or an exception: `noun` is the
+ * type's name with its article. */
+bool handle_is_open(PyObject *value, PyTypeObject *type, const char *name, const char *noun);
 /* Into *place, and counts as its user; NULL too. The other gives that back and clears it. */
 void handle_use(void *place, PyObject *what);
 void handle_unuse(void *place);
@@ -329,7 +335,7 @@ PyTypeObject *record_type(PyObject *module, const char *name, const char *doc,
 PyObject *record_new(PyTypeObject *type, const record_field *fields, const void *from);
 void record_set(PyObject *record, const record_field *fields, int extra, PyObject *value);
 
-/* ---- kv_allocator.c, req_to_token_pool.c, state_pool.c, kv_pool.c, cuda_device.c ---- */
+/* ---- kv_allocator.c, req_to_token_pool.c, state_pool.c, the pools of K/V, cuda_device.c ---- */
 
 typedef struct kv_object {
     handle h;
@@ -364,6 +370,9 @@ typedef struct device_object {
 } device_object;
 extern PyTypeObject *kv_type, *rows_type, *state_type, *kv_pool_type, *host_pool_type, *device_type;
 extern const char *const dtype_names[]; /* by rad_dtype, NULL at the end */
+/* kv_pool_create.c: TokenToKVPool() and TokenToKVPool.mla() */
+PyObject *kv_pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+PyObject *kv_pool_mla(PyObject *type, PyObject *args, PyObject *kwargs);
 bool name_to_number(PyObject *value, const char *what, const char *const *names, uint32_t *out);
 
 /* ---- cache.c ---- */
@@ -448,8 +457,8 @@ rad_status node_unlock(cache_object *c, rad_ref node, int64_t *change, rad_error
 
 /* ---- insert.c ---- */
 
-/* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from, session. From the handle's
- * end on where `at` is not NULL. */
+/* a: tokens, slots, extra_key, cache_salt, priority, chunked, window_from, session. From the
+ * handle's end on where `at` is not NULL. */
 PyObject *cache_insert(cache_object *c, PyObject *const *a, rad_match_handle *at);
 
 /* ---- request.c ---- */

@@ -19,10 +19,7 @@ static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     rad_state_pool_params p = {.struct_size = sizeof p};
     PyObject *with[STATE_OBJECTS] = {0};
     if (!params_read("StatePool", args, kwargs, state_params, 2, 2, NULL, &p, with)) return NULL;
-    if (with[STATE_DEVICE] && !PyObject_TypeCheck(with[STATE_DEVICE], device_type)) {
-        PyErr_SetString(PyExc_TypeError, "StatePool(): device must be a CudaDevice");
-        return NULL;
-    }
+    if (!handle_is_open(with[STATE_DEVICE], device_type, "device", "a CudaDevice")) return NULL;
     state_object *s = (state_object *)PyType_GenericAlloc(type, 0);
     if (!s || !handle_init(&s->h, "StatePool")) goto fail;
     if (with[STATE_DEVICE]) {

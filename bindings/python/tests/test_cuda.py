@@ -35,6 +35,11 @@ class OnAGPU(unittest.TestCase):
         device.close()
         with self.assertRaisesRegex(radish.StateError, "closed"):
             device.info()
+        for make in (lambda: radish.StatePool(64, 2, device=device),
+                     lambda: radish.TokenToKVPool(4, 4, num_layers=1, num_kv_heads=1, head_dim=4,
+                                                  device=device)):
+            with self.assertRaisesRegex(radish.StateError, "device: the CudaDevice is closed"):
+                make()  # and not one in the host's memory
 
     def test_tiers_of_a_gpu(self):
         device = radish.CudaDevice(library=LIBRARY)
