@@ -6,8 +6,7 @@
  *       StreamingCache   create.c
  *       HiRadixCache     tiers.c
  *
- * Its calls are in match.c, insert.c, lock.c, match_handle.c, row.c, request.c, ownership.c and
- * look.c, a table in each.
+ * Its calls are in other files, a table in each: python.h names them.
  *
  * An object of Python's may go at any moment and in any thread: the collector runs where it likes.
  * A lock or a request that goes while its cache cannot be entered waits in `left_over` for the next
@@ -371,9 +370,9 @@ static PyType_Spec spec = {"radish.Cache", sizeof(cache_object), 0,
 /* The calls of all files in one table, as long as they are: the type refers to it ever after. */
 static PyMethodDef *all_methods(void)
 {
-    static const PyMethodDef *const parts[] = {own_calls,  match_calls,        insert_calls,
-                                               lock_calls, request_calls,      ownership_calls,
-                                               look_calls, match_handle_calls, row_calls};
+    static const PyMethodDef *const parts[] = {
+        own_calls,     match_calls,     insert_calls, lock_calls,         request_calls,
+        session_calls, ownership_calls, look_calls,   match_handle_calls, row_calls};
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         for (const PyMethodDef *m = parts[i]; m->ml_name; m++)

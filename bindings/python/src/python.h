@@ -20,7 +20,9 @@
  *     lock.c      Lock
  *     match_handle.c  MatchHandle
  *     row.c       publish_row, for engines whose requests and rows are Python's
- *     request.c   Request, and the calls that take one
+ *     request.c   Request
+ *     request_calls.c  what an engine does with one: admit, extend, publish, end
+ *     sessions.c  sessions of a cache
  *     ownership.c  check_ownership and report_ownership, of all requests
  *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
  *     tiers.c     HiRadixCache's own calls
@@ -86,6 +88,7 @@ bool insert_init(PyObject *module);
 bool lock_init(PyObject *module);
 bool match_handle_init(PyObject *module);
 bool request_init(PyObject *module);
+bool sessions_init(PyObject *module);
 bool look_init(PyObject *module);
 bool storage_init(PyObject *module);
 
@@ -421,7 +424,7 @@ bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens
 
 /* Its calls, by file; each table ends with NULL. */
 extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[], row_calls[],
-    request_calls[], ownership_calls[], look_calls[];
+    request_calls[], session_calls[], ownership_calls[], look_calls[];
 
 /* ---- create.c ---- */
 
@@ -474,6 +477,11 @@ typedef struct request_object {
 extern PyTypeObject *request_type;
 /* The request of a call on `c`, or an exception. */
 request_object *request_of(cache_object *c, PyObject *arg, const char *call);
+bool request_is_live(const request_object *r); /* it has a row, a lock or a state */
+/* Enters for a call with this request, or NULL, of request_of. It is busy until request_leave: so
+ * callbacks find it, and other threads while the interpreter's lock is given away. */
+bool request_enter(cache_object *c, request_object *r, const char *call);
+bool request_leave(cache_object *c, request_object *r); /* as cache_leave */
 
 /* ---- look.c ---- */
 
