@@ -235,7 +235,7 @@ static PyObject *close_all(PyObject *module, PyObject *none)
         }
         DECREF(c);
     }
-    look_at_exit();
+    page_hash_at_exit();
     Py_RETURN_NONE;
 }
 
@@ -371,8 +371,9 @@ static PyType_Spec spec = {"radish.Cache", sizeof(cache_object), 0,
 static PyMethodDef *all_methods(void)
 {
     static const PyMethodDef *const parts[] = {
-        own_calls,     match_calls,     insert_calls, lock_calls,         request_calls,
-        session_calls, ownership_calls, look_calls,   match_handle_calls, row_calls};
+        own_calls,       match_calls,        insert_calls, lock_calls,  request_calls,
+        session_calls,   ownership_calls,    look_calls,   event_calls, hash_calls,
+        retention_calls, match_handle_calls, row_calls};
     size_t count = 0;
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         for (const PyMethodDef *m = parts[i]; m->ml_name; m++)

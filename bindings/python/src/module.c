@@ -137,7 +137,8 @@ PyMODINIT_FUNC PyInit__core(void)
         kv_pool_init(module) && host_kv_pool_init(module) && cache_init(module) &&
         create_init(module) && match_init(module) && insert_init(module) && lock_init(module) &&
         match_handle_init(module) && request_init(module) && sessions_init(module) &&
-        look_init(module) && storage_init(module) && tiers_init(module) &&
+        look_init(module) && kv_events_init(module) && page_hash_init(module) &&
+        storage_init(module) && tiers_init(module) &&
         !PyModule_AddStringConstant(module, "__version__", rad_version_string()) &&
         !PyModule_AddIntConstant(module, "VERSION", rad_version())) {
         where = PyInterpreterState_Get();

@@ -24,7 +24,10 @@
  *     request_calls.c  what an engine does with one: admit, extend, publish, end
  *     sessions.c  sessions of a cache
  *     ownership.c  check_ownership and report_ownership, of all requests
- *     look.c      what a cache holds, and why: walks, dumps, explanations, events, hashes
+ *     look.c      what a cache holds, and why: walks, dumps, explanations
+ *     kv_events.c  what entered and left
+ *     page_hash.c  the hashes of pages, with a cache and without
+ *     retention.c  pins, priorities
  *     tiers.c     HiRadixCache's own calls
  *     storage.c   storage backends written in Python
  *
@@ -90,6 +93,8 @@ bool match_handle_init(PyObject *module);
 bool request_init(PyObject *module);
 bool sessions_init(PyObject *module);
 bool look_init(PyObject *module);
+bool kv_events_init(PyObject *module);
+bool page_hash_init(PyObject *module);
 bool storage_init(PyObject *module);
 
 /* ---- args.c ---- */
@@ -424,7 +429,8 @@ bool cache_leave_request(cache_object *c, const rad_req_kv *req, int32_t *tokens
 
 /* Its calls, by file; each table ends with NULL. */
 extern PyMethodDef match_calls[], insert_calls[], lock_calls[], match_handle_calls[], row_calls[],
-    request_calls[], session_calls[], ownership_calls[], look_calls[];
+    request_calls[], session_calls[], ownership_calls[], look_calls[], event_calls[],
+    hash_calls[], retention_calls[];
 
 /* ---- create.c ---- */
 
@@ -485,9 +491,12 @@ bool request_leave(cache_object *c, request_object *r); /* as cache_leave */
 
 /* ---- look.c ---- */
 
-void look_at_exit(void);
 extern const char *const match_ends[];                      /* by rad_match_end */
 PyObject *eviction_new(const rad_eviction *e, bool is_one); /* None where there was none */
+
+/* ---- page_hash.c ---- */
+
+void page_hash_at_exit(void);
 
 /* ---- tiers.c, storage.c ---- */
 
