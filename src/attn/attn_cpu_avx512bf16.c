@@ -46,13 +46,15 @@ TILE void product(const uint32_t rows, const int vectors, uint32_t depth, const 
             _mm512_store_ps(to + r * ld + 16 * v, sum[r][v]);
 }
 
-/* All columns: four vectors at a time, then one by one. */
+/* All columns: four vectors at a time, then two, then one: of few sums each waits for the last. */
 TILE void product_rows(const uint32_t rows, uint32_t depth, const uint32_t *const *x,
                        const uint32_t *w, size_t columns, float *to, size_t ld, attn_ahead *ahead)
 {
     size_t at = 0;
     for (; at + 4 * W <= columns; at += 4 * W)
         product(rows, 4, depth, x, w + at, columns, to + at, ld, ahead);
+    for (; at + 2 * W <= columns; at += 2 * W)
+        product(rows, 2, depth, x, w + at, columns, to + at, ld, ahead);
     for (; at < columns; at += W)
         product(rows, 1, depth, x, w + at, columns, to + at, ld, ahead);
 }
