@@ -301,27 +301,128 @@ TEST(a_head_that_knows_is_right)
     }
 }
 
+/* ---- heads that cannot be used ---- */
+
+typedef enum fault {
+    FAULT_MISSING, /* it has another name, */
+    FAULT_NARROW,  /* half as many numbers a row, */
+    FAULT_SHORT,   /* half as many rows, */
+    FAULT_TURNED,  /* rows and columns exchanged, */
+    FAULT_TYPE,    /* a type that is no number to compute with */
+    FAULTS
+} fault;
+
+/* Spoils what a file says of a tensor. False: this one cannot have that fault. */
+static bool spoil(gguf_builder *b, const char *name, fault how)
+{
+    enum { I32 = 26, BLOCK = 32 /* numbers, of types but F32 */ };
+    const size_t len = strlen(name);
+    size_t at = 8;
+    uint64_t named;
+    do {
+        memcpy(&named, b->bytes + ++at - 8, sizeof named);
+        CHECK(at + len < b->len);
+    } while (named != len || memcmp(b->bytes + at, name, len));
+    unsigned char *num_dims = (unsigned char *)b->bytes + at + len, *dims = num_dims + 4;
+    unsigned char *type = dims + 8 * num_dims[0];
+    CHECK(num_dims[0] >= 1 && num_dims[0] <= 3);
+    if (how == FAULT_MISSING) b->bytes[at + len - 8] ^= 1; /* before ".weight" */
+    if (how == FAULT_NARROW || how == FAULT_SHORT) {
+        if (how == FAULT_SHORT && num_dims[0] == 1) return false;
+        uint64_t n;
+        memcpy(&n, dims + (how == FAULT_SHORT ? 8 : 0), sizeof n);
+        CHECK(n > 1);
+        n /= 2;
+        if (how == FAULT_NARROW && type[0] && n % BLOCK) return false;
+        memcpy(dims + (how == FAULT_SHORT ? 8 : 0), &n, sizeof n);
+    }
+    if (how == FAULT_TURNED) {
+        unsigned char rows[8];
+        if (num_dims[0] == 1 || !memcmp(dims, dims + 8, sizeof rows)) return false;
+        if (type[0] && dims[8] % BLOCK) return false;
+        memcpy(rows, dims + 8, sizeof rows);
+        memcpy(dims + 8, dims, sizeof rows);
+        memcpy(dims, rows, sizeof rows);
+    }
+    if (how == FAULT_TYPE) type[0] = I32;
+    return true;
+}
+
+/* Each tensor of the head with each fault: the model is loaded without, and the words name it. */
 TEST(a_head_that_lacks_something_is_left_out)
 {
     uint64_t state = 5;
+    uint32_t tried = 0, used = 0;
+    for (int which = 0; which < MODELS; which++) {
+        const tiny_model m = model_of(which);
+        rig r;
+        open_file(&r, &m, &state);
+        gguf_builder *b = &r.w.b;
+        char *whole = malloc(b->len), names[40][64], head[16];
+        memcpy(whole, b->bytes, b->len);
+        uint32_t count = 0;
+        snprintf(head, sizeof head, "blk.%u.", m.layers);
+        for (uint64_t i = 0; i < gguf_num_tensors(r.file); i++) {
+            const gguf_str name = gguf_tensor_at(r.file, i)->name;
+            if (strncmp(name.data, head, strlen(head))) continue;
+            CHECK(count < RAD_COUNT(names));
+            snprintf(names[count++], sizeof names[0], "%.*s", (int)name.len, name.data);
+        }
+        CHECK(count > 10);
+        for (uint32_t i = 0; i < count * FAULTS; i++) {
+            const char *name = names[i / FAULTS];
+            const fault how = (fault)(i % FAULTS);
+            rad_error err = {0};
+            model_config config;
+            gguf_close(r.file);
+            memcpy(b->bytes, whole, b->len);
+            const bool spoilt = spoil(b, name, how);
+            const rad_status opened = gguf_open_memory(NULL, b->bytes, b->len, &r.file, &err);
+            CHECKF(opened == RAD_OK, "%s, fault %d: %s\n", name, (int)how, err.text);
+            if (!spoilt) continue;
+            CHECK_OK(model_config_read(r.file, 0, &config, &err));
+            const rad_status status = model_config_use_nextn(r.file, &config, &err);
+            const bool not_read = strstr(name, "embed_tokens") ||
+                                  (strstr(name, "shared_head_norm") && how == FAULT_MISSING);
+            used += status == RAD_OK;
+            tried++;
+            CHECKF(status == (not_read ? RAD_OK : RAD_E_UNSUPPORTED), "%s, fault %d: %s\n", name,
+                   (int)how, err.text);
+            CHECK(config.num_nextn == not_read && config.num_skipped == m.nextn - not_read);
+            /* A head without a router is one without experts. */
+            if (!not_read && !strstr(name, "ffn_gate_inp.") && !strstr(name, "exps"))
+                CHECKF(strstr(err.text, name) && strstr(err.text, "is left out"), "%s: %s\n", name,
+                       err.text);
+            runner *model;
+            const model_runner_params params = {
+                .dtype = RAD_F32, .max_batch_tokens = 8, .num_threads = 1, .nextn = true};
+            const rad_status loaded = model_runner_create(NULL, r.file, &params, &model, &err);
+            CHECKF(loaded == RAD_OK, "%s, fault %d: %s\n", name, (int)how, err.text);
+            CHECK(model->info.nextn_layers == not_read);
+            CHECK(model->info.num_layers == config.num_attention + not_read);
+            runner_destroy(model);
+        }
+        free(whole);
+        close_file(&r);
+    }
+    print_message("%u files, the head of %u used all the same\n", tried, used);
+    CHECK(tried > 200 && used > 5);
+}
+
+/* The same fault in a layer of the model's is none to do without. */
+TEST(a_layer_that_lacks_something_is_an_error)
+{
+    uint64_t state = 5;
     rig r;
-    tiny_model m = dense;
-    open_file(&r, &m, &state);
-    /* Spoil a name: "nextn.hnorm" becomes another tensor's, which the head does without. */
-    for (size_t i = 0; i + 6 < r.w.b.len; i++)
-        if (!memcmp(r.w.b.bytes + i, "hnorm.", 6)) r.w.b.bytes[i] = 'x';
+    open_file(&r, &dense, &state);
+    CHECK(spoil(&r.w.b, "blk.1.ffn_up.weight", FAULT_SHORT));
     gguf_close(r.file);
     CHECK_OK(gguf_open_memory(NULL, r.w.b.bytes, r.w.b.len, &r.file, NULL));
-    model_config config;
-    rad_error err;
-    CHECK_OK(model_config_read(r.file, 0, &config, &err));
-    CHECK(model_config_use_nextn(r.file, &config, &err) == RAD_E_UNSUPPORTED);
-    CHECK(strstr(err.text, "blk.2.nextn.hnorm.weight") && config.num_nextn == 0);
     runner *model;
+    rad_error err = {0};
     const model_runner_params params = {.dtype = RAD_F32, .max_batch_tokens = 8, .nextn = true};
-    CHECK_OK(model_runner_create(NULL, r.file, &params, &model, &err));
-    CHECK(model->info.nextn_layers == 0 && model->info.num_layers == 2);
-    runner_destroy(model);
+    CHECK(model_runner_create(NULL, r.file, &params, &model, &err) == RAD_E_FORMAT);
+    CHECKF(strstr(err.text, "blk.1.ffn_up.weight"), "%s\n", err.text);
     close_file(&r);
 }
 

@@ -153,6 +153,7 @@ static void print_memory(const engine_memory *m)
     if (m->draft_token_bytes)
         printf("draft model: weights %.1f MB, and %" PRIu64 " bytes a token\n",
                (double)m->draft_weights_bytes / 1e6, m->draft_token_bytes);
+    if (m->why_no_nextn[0]) printf("no head guesses: %s\n", m->why_no_nextn);
     printf("cache: ");
     if (m->full_layers)
         printf("full: %u layers%s, %" PRIu64 " bytes a token", m->full_layers,
@@ -340,9 +341,10 @@ static json_t *json_cache(const engine_memory *m)
     json_t *cache = json_object();
     if (m->full_layers)
         json_object_set_new(cache, "full",
-                            json_pack("{s:i, s:i, s:I}", "layers", (int)m->full_layers,
-                                      "nextn_layers", (int)m->nextn_layers, "bytes_per_token",
-                                      (json_int_t)m->full_token_bytes));
+                            json_pack("{s:i, s:i, s:s?, s:I}", "layers", (int)m->full_layers,
+                                      "nextn_layers", (int)m->nextn_layers, "why_no_nextn",
+                                      m->why_no_nextn[0] ? m->why_no_nextn : NULL,
+                                      "bytes_per_token", (json_int_t)m->full_token_bytes));
     if (m->window_layers)
         json_object_set_new(cache, "window",
                             json_pack("{s:i, s:I, s:I}", "layers", (int)m->window_layers,

@@ -174,6 +174,7 @@ typedef struct engine_memory {
     } types[ENGINE_MOST_WEIGHT_TYPES]; /* of its matrices; the rest are embeddings and vectors */
     uint32_t num_types;
     uint32_t nextn_layers; /* of full_layers: a head that guesses further tokens; or 0 */
+    char why_no_nextn[400]; /* the file has one, and it cannot be used; else "" */
     uint64_t draft_weights_bytes; /* of the draft model; 0: there is none; and */
     uint64_t draft_token_bytes;   /* for each token of the pool */
     /* Of the model: */

@@ -56,7 +56,7 @@ static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *p
 /* A head that guesses joins the configuration, if it is wanted and the file has one that we can
  * use. It is an error that there is none only where nobody else is to guess. */
 static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool on_gpu,
-                             model_config *config, bool *wanted, rad_error *err)
+                             model_config *config, load_plan *plan, bool *wanted, rad_error *err)
 {
     uint32_t sources;
     rad_error why = {0};
@@ -65,9 +65,10 @@ static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool
     if (status != RAD_OK || !(sources & draft_bit(DRAFT_NEXTN))) return status;
     *wanted = !on_gpu;
     if (*wanted && model_config_use_nextn(file, config, &why) == RAD_OK) return RAD_OK;
-    if (sources != (draft_bit(DRAFT_FORCED) | draft_bit(DRAFT_NEXTN))) return RAD_OK;
-    if (on_gpu)
+    if (on_gpu && config->num_skipped)
         rad_fail(&why, RAD_E_UNSUPPORTED, "heads that guess compute on the CPU alone so far");
+    snprintf(plan->why_no_nextn, sizeof plan->why_no_nextn, "%.399s", why.text);
+    if (sources != (draft_bit(DRAFT_FORCED) | draft_bit(DRAFT_NEXTN))) return RAD_OK;
     return rad_fail(err, RAD_E_UNSUPPORTED, "speculative_algorithm 'nextn': %s",
                     why.text[0] ? why.text : "the model's file has no head that guesses");
 }
@@ -83,7 +84,7 @@ static rad_status begin_plan(const rad_env *env, const gguf_file *file, const en
     rad_status status = model_config_read(file, p->context_length, &config, err);
     if (status != RAD_OK) return status;
     bool nextn;
-    status = find_nextn(file, p, on_gpu, &config, &nextn, err);
+    status = find_nextn(file, p, on_gpu, &config, plan, &nextn, err);
     if (status != RAD_OK) return status;
     plan->context = p->context_length ? p->context_length : config.context_length;
     plan->info = on_gpu ? cuda_runner_info(&config) : model_runner_info(&config, kv_dtype);
@@ -268,6 +269,7 @@ static void tell_cache(const engine_params *p, const load_plan *plan, engine_mem
     m->window_layers = model->window_layers;
     m->full_layers = model->num_layers - model->window_layers;
     m->nextn_layers = model->nextn_layers;
+    snprintf(m->why_no_nextn, sizeof m->why_no_nextn, "%s", plan->why_no_nextn);
     m->sliding_window = model->sliding_window;
     m->full_token_bytes = model->full_token_bytes;
     m->window_token_bytes = model->window_token_bytes;

@@ -22,6 +22,7 @@ typedef struct load_plan {
     cuda_gpu_info gpu;       /* the rest of on_gpu */
     cuda_runner_params cuda; /* without progress */
     char why_no_gpu[400];    /* of device auto, on the CPU; else "" */
+    char why_no_nextn[400];  /* see engine_memory */
 } load_plan;
 /* Errors as model_runner_measure's, fit_memory's, cuda_gpu_look's and engine_gpu_params'.
  * `available`: bytes of this machine, 0: unknown. The params' kv_cache_dtype was looked at. */

@@ -2,8 +2,10 @@
 """test_nextn.py - a model whose file carries a head that guesses, served: answers are those without
 it, whatever pages, tiers and sessions do; what it guessed is counted; where there is none, or it is
 named wrongly, the words say so."""
+import json
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -64,6 +66,31 @@ def test_of_several_heads_one_is_used_and_of_none_it_is_said():
         check("has no head that guesses" in why, why)
     with Server(TINY, *COMMON) as server:
         check(server.get("/server_info")["speculative_algorithm"] == "prediction,tree,ngram,recent")
+
+
+def test_a_head_that_cannot_be_used_is_left_out_and_it_is_said():
+    """The head's matrix has half its rows: the model is served without, and refused only where nobody
+    else is to guess."""
+    with tempfile.TemporaryDirectory(prefix="radish-nextn-") as directory:
+        path = make(directory, 1)
+        data = bytearray(path.read_bytes())
+        name = re.search(rb"blk\.\d+\.nextn\.eh_proj\.weight", data)
+        rows = name.end() + 4 + 8  # behind the number of dimensions and the first
+        count, = struct.unpack_from("<Q", data, rows)
+        struct.pack_into("<Q", data, rows, count // 2)
+        path.write_bytes(data)
+        words = f"is left out: tensor {name[0].decode()} is {2 * count} x {count // 2}"
+        said = radish("info", path)[0]
+        check("no head guesses: " in said and words in said, said)
+        full = json.loads(radish("info", path, "--json")[0])["memory"]["cache"]["full"]
+        check(words in full["why_no_nextn"] and full["nextn_layers"] == 0, full)
+        check("no head guesses" not in radish("info", path, "--speculative-algorithm", "ngram")[0])
+        _, why = radish("serve", path, "--speculative-algorithm", "nextn", want=1)
+        check("speculative-algorithm 'nextn'" in why and words in why, why)
+        with Server(path, *COMMON) as server:
+            check(server.get("/server_info")["speculative_algorithm"] == "prediction,tree,ngram,recent")
+            check(len(answers(server)) == 5 and guessed(server) == 0)
+        check(words in server.log, server.log)
 
 
 if __name__ == "__main__":
