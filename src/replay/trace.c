@@ -30,7 +30,7 @@ static rad_status finish(trace *t, rad_error *err)
 
 bool trace_is_record(const void *bytes, uint64_t size)
 {
-    return size >= RECORD_MAGIC_BYTES && memcmp(bytes, RECORD_MAGIC, RECORD_MAGIC_BYTES) == 0;
+    return record_is(bytes, size);
 }
 
 rad_status trace_parse(const rad_env *env, const void *bytes, uint64_t size, trace **out,

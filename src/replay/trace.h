@@ -7,7 +7,7 @@
  *     RXTRACE1   a token id; one element stands for one token
  *     Mooncake   JSON lines with hash_ids; a hash id names a block of 512 tokens and all
  *                before it, so one element stands for 512 tokens (the last one for fewer)
- *     RADREC1    what `radish serve --record` writes (trace/record_format.h); an element is a page
+ *     RADREC2    what `radish serve --record` writes (trace/record_format.h); an element is a page
  *                of the server's, of a request that it admitted; what is no whole page is none
  *
  * Files are not trusted: counts and offsets are checked before they are used. Plain or
@@ -58,7 +58,7 @@ bool trace_is_record(const void *bytes, uint64_t size);
 rad_status trace_load(const rad_env *env, const char *path, trace **out, rad_error *err);
 void trace_free(trace *t); /* NULL is fine */
 
-const char *trace_format(const trace *t); /* "RXTRACE1", "RADREC1", "mooncake" */
+const char *trace_format(const trace *t); /* "RXTRACE1", "RADREC2", "mooncake" */
 uint64_t trace_num_requests(const trace *t);
 uint64_t trace_capacity_tokens(const trace *t); /* what the file suggests; 0 = nothing */
 uint32_t trace_tokens_per_element(const trace *t);

@@ -76,7 +76,7 @@ rad_status trace_parse_mooncake(trace *t, const char *bytes, uint64_t size, rad_
             json_decref(o);
             return rad_fail(
                 err, RAD_E_FORMAT,
-                "line %llu is no Mooncake JSON line, and the file no RADREC1 or RXTRACE1",
+                "line %llu is no Mooncake JSON line, and the file no RADREC2 or RXTRACE1",
                 (unsigned long long)line + 1);
         }
         rad_status status = add_line(t, o, line + 1, err);

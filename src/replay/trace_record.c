@@ -142,7 +142,7 @@ rad_status trace_parse_record(trace *t, const uint8_t *bytes, uint64_t size, rad
     if (status != RAD_OK) return status;
     const record_head *h = record_get_head(l.reader);
     hash_key_init(&l.secret, &t->env);
-    t->format = "RADREC1";
+    t->format = "RADREC2";
     t->tokens_per_element = (uint32_t)h->page_size;
     t->capacity_tokens = h->max_total_tokens;
     while ((status = record_next(l.reader, &op, err)) == RAD_OK)

@@ -1,7 +1,8 @@
-/* record_format.h - RADREC1: what a server's scheduler asked of its cache, in order, without text.
+/* record_format.h - RADREC2: what a server's scheduler asked of its cache, in order, without text.
  *
- *     "RADREC1\n"                                          8 bytes
- *     frame   u32 bytes of payload | u32 XXH32 of it (seed 0) | payload        again and again
+ *     "RADREC2\n"                                          8 bytes
+ *     frame   u32 bytes of payload | u32 XXH32 of it (seed 0) |
+ *             u32 XXH32 of these 8 bytes (seed 0) | payload                    again and again
  *     payload 'H' | lines key=value           the first frame: how the cache was made (record_head)
  *             'O' | microseconds since the start | operations
  *             'E' | why: 0 stopped, 1 the limit was reached                    the last frame
@@ -9,7 +10,12 @@
  *
  * Numbers are varints (7 bits a byte, low first, 10 bytes at most), signed ones zigzag; fixed ones
  * are little endian. A frame is written whole: a server that is killed leaves a file that can be
- * read up to its last whole frame.
+ * read up to its last whole frame. The head's own checksum is what tells such a file from a damaged
+ * one: without it a length with a wrong bit reads as a frame that was cut. So a file that ends
+ * before a frame, within its head, or within a payload whose head is right was cut short, and
+ * everything else that is not as it was written is damage.
+ *
+ * RADREC1 had no checksum of the head; it is refused.
  *
  * No token is in it. A prompt is a chain of pages: page i is named by a salted hash over the page
  * before it and its own tokens (record_hash.h), and a page that was named once is a number from
@@ -23,11 +29,12 @@
 
 #include "base/base.h"
 
-#define RECORD_MAGIC "RADREC1\n"
+#define RECORD_MAGIC "RADREC2\n"
 
 enum {
     RECORD_MAGIC_BYTES = 8,
-    RECORD_FRAME_HEAD = 8,
+    RECORD_FORMAT_DIGIT = 6, /* of the magic: records of any version have the bytes around it */
+    RECORD_FRAME_HEAD = 12,
     RECORD_MOST_FRAME = 64 << 20, /* bytes of payload */
     RECORD_MOST_FIELDS = 8,
     RECORD_MOST_TOKENS = 1 << 28,                       /* of a request */

@@ -48,24 +48,35 @@ struct record_reader {
 
 /* ---- frames ---- */
 
-/* RAD_NONE: the file ends before or within it. Damage in the last one is a write that was cut. */
+/* What is before a damaged frame is good, and a file that is cut there says of itself that it is
+ * cut. */
+static rad_status bad_frame(const record_reader *r, rad_error *err)
+{
+    const unsigned long long at = r->frame;
+    if (at == RECORD_MAGIC_BYTES)
+        return rad_fail(err, RAD_E_FORMAT, "its head is damaged: its checksum is wrong");
+    return rad_fail(err, RAD_E_FORMAT,
+                    "the frame at byte %llu is damaged: its checksum is wrong (what is before it "
+                    "can be replayed: head -c %llu)",
+                    at, at);
+}
+
+/* RAD_NONE: the file ends before or within it. */
 static rad_status next_frame(record_reader *r, rad_error *err)
 {
     r->frame = r->end;
-    uint64_t left = r->size - r->frame;
+    const uint64_t left = r->size - r->frame;
     if (left < RECORD_FRAME_HEAD) return RAD_NONE;
-    uint64_t bytes = record_fixed_at(r->bytes + r->frame, 4),
-             sum = record_fixed_at(r->bytes + r->frame + 4, 4);
+    const uint8_t *head = r->bytes + r->frame;
+    if (XXH32(head, 8, 0) != record_fixed_at(head + 8, 4)) return bad_frame(r, err);
+    const uint64_t bytes = record_fixed_at(head, 4), sum = record_fixed_at(head + 4, 4);
     r->at = r->frame + RECORD_FRAME_HEAD;
     if (bytes > RECORD_MOST_FRAME || bytes == 0)
         return rad_fail(err, RAD_E_FORMAT, "the frame at byte %llu says that it has %llu bytes",
                         (unsigned long long)r->frame, (unsigned long long)bytes);
     if (bytes > left - RECORD_FRAME_HEAD) return RAD_NONE;
     r->end = r->at + bytes;
-    if (XXH32(r->bytes + r->at, bytes, 0) == sum) return RAD_OK;
-    if (r->end == r->size) return RAD_NONE;
-    return rad_fail(err, RAD_E_FORMAT, "the frame at byte %llu is damaged: its checksum is wrong",
-                    (unsigned long long)r->frame);
+    return XXH32(r->bytes + r->at, bytes, 0) == sum ? RAD_OK : bad_frame(r, err);
 }
 
 static rad_status damaged(const record_reader *r, const char *what, rad_error *err)
@@ -112,10 +123,23 @@ static rad_status read_line(record_reader *r, const char *line, size_t len, rad_
     return RAD_OK;
 }
 
+bool record_is(const void *bytes, uint64_t size)
+{
+    const char *at = bytes;
+    return size >= RECORD_MAGIC_BYTES && memcmp(at, RECORD_MAGIC, RECORD_FORMAT_DIGIT) == 0 &&
+           at[RECORD_FORMAT_DIGIT] >= '1' && at[RECORD_FORMAT_DIGIT] <= '9' &&
+           at[RECORD_FORMAT_DIGIT + 1] == '\n';
+}
+
 static rad_status read_head(record_reader *r, rad_error *err)
 {
-    if (r->size < RECORD_MAGIC_BYTES || memcmp(r->bytes, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0)
-        return rad_fail(err, RAD_E_FORMAT, "is no record: it does not begin with RADREC1");
+    if (!record_is(r->bytes, r->size))
+        return rad_fail(err, RAD_E_FORMAT, "is no record: it does not begin with RADREC");
+    if (memcmp(r->bytes, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0)
+        return rad_fail(err, RAD_E_FORMAT,
+                        "is a record of format %c, and this radish reads format %c alone: replay it "
+                        "with the version that wrote it, or record anew",
+                        r->bytes[RECORD_FORMAT_DIGIT], RECORD_MAGIC[RECORD_FORMAT_DIGIT]);
     r->end = RECORD_MAGIC_BYTES;
     rad_status status = next_frame(r, err);
     if (status == RAD_NONE || (status == RAD_OK && r->bytes[r->at] != 'H'))

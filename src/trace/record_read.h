@@ -11,6 +11,9 @@
 
 typedef struct record_reader record_reader;
 
+/* Do they begin as a record does, of whatever version? */
+bool record_is(const void *bytes, uint64_t size);
+
 /* RAD_E_FORMAT in words: it is no record, or not this version's, or its head is damaged;
  * RAD_E_NOMEM. */
 rad_status record_open(const rad_env *env, const void *bytes, uint64_t size, record_reader **out,

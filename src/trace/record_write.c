@@ -157,6 +157,7 @@ static void close_frame(record_writer *w)
     uint64_t bytes = w->len - RECORD_FRAME_HEAD;
     put_fixed(w->frame, bytes, 4);
     put_fixed(w->frame + 4, XXH32(payload, bytes, 0), 4);
+    put_fixed(w->frame + 8, XXH32(w->frame, 8, 0), 4);
     w->closed = true;
 }
 

@@ -117,7 +117,7 @@ def test_a_replay_counts_what_the_server_counted():
             check(about["counters"]["evicted_tokens"] > 0 and about["counters"]["inserted_tokens"] > 400, about)
             check(about["aborted"] + about["finished"] + about["failed"] == about["requests"], about)
             same_counters(told, figures)
-            check(told["format"] == "RADREC1" and told["cells"][0]["requests"] <= about["requests"], told)
+            check(told["format"] == "RADREC2" and told["cells"][0]["requests"] <= about["requests"], told)
             check(told["prices"]["from"] == "as the server measured them", told)
             words, _ = radish("replay", path)
             check("exact, as the server counted" in words and "a model" in words, words)

@@ -36,8 +36,11 @@ def test_a_line_without_end():
 
 
 def test_what_is_no_trace():
-    err = refused("other.rec", b"RADREC2\n" + bytes(100))
-    check("no RADREC1" in err, err)
+    err = refused("other.rec", b"RADREK2\n" + bytes(100))
+    check("no RADREC2" in err, err)
+    for digit in b"19":  # an older radish's record, and a newer one's
+        err = refused("other.rec", b"RADREC%c\n" % digit + bytes(100))
+        check(f"a record of format {digit - 48}, and this radish reads format 2 alone" in err, err)
     with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
         _, err = radish("replay", tmp, want=1)
         check(err == f"radish: {tmp}: Is a directory\n", err)

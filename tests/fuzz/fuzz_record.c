@@ -27,13 +27,15 @@ static size_t append_frame(size_t at, char kind, const uint8_t *bytes, size_t le
 {
     uint8_t *f = file + at;
     const uint32_t payload = (uint32_t)(len + 2), zero = 0;
-    f[8] = (uint8_t)kind;
-    f[9] = (uint8_t)zero; /* its time, or why it ends */
-    if (len) memcpy(f + 10, bytes, len);
-    const uint32_t sum = XXH32(f + 8, payload, 0);
+    f[RECORD_FRAME_HEAD] = (uint8_t)kind;
+    f[RECORD_FRAME_HEAD + 1] = (uint8_t)zero; /* its time, or why it ends */
+    if (len) memcpy(f + RECORD_FRAME_HEAD + 2, bytes, len);
+    const uint32_t sum = XXH32(f + RECORD_FRAME_HEAD, payload, 0);
     memcpy(f, &payload, 4);
     memcpy(f + 4, &sum, 4);
-    return at + 8 + payload;
+    const uint32_t of_head = XXH32(f, 8, 0);
+    memcpy(f + 8, &of_head, 4);
+    return at + RECORD_FRAME_HEAD + payload;
 }
 
 static size_t seal(uint8_t how, const uint8_t *data, size_t size)
