@@ -207,7 +207,8 @@ unsigned serve_options_clients(serve_values *v, cli_option *out, unsigned room)
              "Writes down what the cache is asked, for radish replay: when requests come, how "
              "long\n"
              "they are, salted hashes of their pages, and every match, insertion and eviction in\n"
-             "order; no text. A file that is there is kept: the record becomes FILE.1, or .2 ..."},
+             "order; no text. A file that is there is kept: the record becomes FILE.1, or .2 ...;\n"
+             "a pipe, a device or a directory is refused."},
         {.kind = CLI_F64,
          .name = "record-limit",
          .arg = "GB",

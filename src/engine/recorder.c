@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -397,12 +398,31 @@ static void write_end(recorder *r)
 
 /* ---- life ---- */
 
+/* NULL: a file, or nothing. */
+static const char *what_is(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return lstat(path, &st) == 0 ? "a link to nothing" : NULL;
+    switch (st.st_mode & S_IFMT) {
+    case S_IFREG: return NULL;
+    case S_IFDIR: return "a directory";
+    case S_IFIFO: return "a pipe";
+    case S_IFSOCK: return "a socket";
+    default: return "a device";
+    }
+}
+
 /* The first name that nobody has. */
 static rad_status open_file(recorder *r, const char *path, rad_error *err)
 {
     r->path_bytes = strlen(path) + 16;
     r->path = rad_alloc(&r->env, r->path_bytes);
     if (!r->path) return rad_fail(err, RAD_E_NOMEM, "record: no memory");
+    const char *wrong = what_is(path);
+    if (wrong)
+        return rad_fail(err, RAD_E_INVAL,
+                        "record: %s is %s; a record is a file: name one that is not there yet",
+                        path, wrong);
     for (int i = 0; i < MOST_NAMES; i++) {
         if (i)
             snprintf(r->path, r->path_bytes, "%s.%d", path, i);

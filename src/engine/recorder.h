@@ -6,7 +6,9 @@
  * waits: what does not fit into the queue, or comes when the file is at its limit or could not be
  * written, is dropped and counted, and the record says so where it happened.
  *
- * A file that is there already is left alone: the record becomes FILE.1, or .2 ... */
+ * A file that is there already is left alone: the record becomes FILE.1, or .2 ... What is there and
+ * is no file (a pipe, a device, a directory, a link to nothing) is refused: whoever named it wants
+ * the record there and not beside it, and a pipe's reader could stall or leave. */
 #ifndef ENGINE_RECORDER_H
 #define ENGINE_RECORDER_H
 
@@ -32,7 +34,7 @@ typedef struct recorder_stats {
     uint64_t dropped;    /* operations that are not in the file: its replay is no longer exact */
 } recorder_stats;
 
-/* Opens the file. RAD_E_IO in words, RAD_E_NOMEM. */
+/* Opens the file. RAD_E_IO, RAD_E_INVAL (it is there and no file) in words, RAD_E_NOMEM. */
 rad_status recorder_create(const rad_env *env, const recorder_params *params, recorder **out,
                            rad_error *err);
 

@@ -294,8 +294,16 @@ def test_where_no_replay_is_exact_it_says_why():
         check(not about["exact"] and "tiers" in about["why_not_exact"], about)
         out, _ = radish("replay", path, "--host-tokens", 600)
         check("no exact replay: the cache had tiers" in out and "host blocks" in out, out)
-        _, err = radish("serve", STORIES, "--record", Path(tmp) / "no" / "where", want=1)
-        check("record: " in err and "No such file" in err, err)
+
+
+def test_what_a_record_cannot_be_is_refused_before_anything_is_served():
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        os.mkfifo(pipe := Path(tmp) / "pipe")
+        for path, words in ((Path(tmp) / "no" / "where", "No such file"), (pipe, "is a pipe"), (tmp, "is a directory"),
+                            ("/dev/null", "is a device")):
+            out, err = radish("serve", STORIES, "--record", path, want=1)
+            check(not out and "record: " in err and words in err and str(path) in err, out, err)
+        check(os.listdir(tmp) == ["pipe"], os.listdir(tmp))
 
 
 run(globals())
