@@ -1,6 +1,11 @@
 #!/usr/bin/env python3
 """`radish serve --record` and `radish replay` of what it writes: the server's own counters, to the token; no
-text; and a file that ends early, or has an end that the server did not mean."""
+text; and a file that ends early, or has an end that the server did not mean.
+
+    RADISH_RECORD_SECONDS  seconds of mixed load that long runs record: 1,800
+    RADISH_RECORD_SEED     printed by each run; the same works again, in another order of arrival
+"""
+import collections
 import http.client
 import json
 import os
@@ -13,13 +18,16 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import tiny_gguf
-from radish_e2e import HANG, ROOT, STORIES, Server, check, long_run, radish, run, story_golden
+from radish_e2e import HANG, ROOT, STORIES, TINY, Server, check, long_run, radish, run, story_golden
+from soak_works import RARE, TEMPLATE, WORKS, Client
 
 IDS = [1] + story_golden()[0]["greedy_ids"]
 WORDS = "fox dog king tree queen boat bird hill".split()
+SECONDS = float(os.environ.get("RADISH_RECORD_SECONDS") or 1800)
 SERVE = ("--dtype", "f32", "--threads", "1")
 
 
@@ -191,6 +199,91 @@ def test_a_replay_counts_what_the_server_counted_whatever_it_does():
             told = replay(path)
             check(told["replay"]["exact"] and told["replay"]["operations"] > 10000, seed, options, told["replay"])
             same_counters(told, figures)
+
+
+class Load:
+    """What clients of soak_works.py look for in a soak: here their answers are compared with nothing, but what
+    the server counted is."""
+
+    def __init__(self, server, seed):
+        self.port, self.admin, self.seed = server.port, "nobody's", seed  # the server asks for no keys
+        self.lock, self.counts, self.failures = threading.Lock(), collections.Counter(), []
+
+    def count(self, what):
+        with self.lock:
+            self.counts[what] += 1
+
+    def compare(self, *_):
+        self.count("answers")
+
+    def client(self, number, enough):
+        rng = random.Random(f"{self.seed} {number}")
+        client = Client(self, "anybody's", rng)
+        # A pin of what no request asked for has no pages in a record, and there is no store to flush.
+        names = sorted(set(WORKS) - {"pin", "flush"})
+        try:
+            while not enough.is_set():
+                WORKS[rng.choices(names, [RARE.get(name, 1) for name in names])[0]](client)
+                self.count("works")
+            client.forget_stored()
+        except Exception:
+            self.failures.append(traceback.format_exc())
+            enough.set()
+        finally:
+            client.close()
+
+    def run(self, seconds, clients=8):
+        enough = threading.Event()
+        timer = threading.Timer(seconds, enough.set)
+        threads = [threading.Thread(target=self.client, args=(n, enough)) for n in range(clients)]
+        for one in [timer, *threads]:
+            one.start()
+        for one in threads:
+            one.join()
+        timer.cancel()
+        check(not self.failures, f"seed {self.seed}\n" + "\n".join(self.failures))
+
+
+def recorded_load(seconds, *options):
+    """A pool that is too small for the clients: what does not fit is retracted, evicted and computed again."""
+    seed = os.environ.get("RADISH_RECORD_SEED") or random.randrange(10 ** 6)
+    counts = collections.Counter()
+    print(f"  RADISH_RECORD_SEED={seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
+        template, path = Path(tmp) / "template.jinja", Path(tmp) / "server.rec"
+        template.write_text(TEMPLATE)
+        with Server(TINY, "--chat-template", template, "--tool-call-parser", "hermes", "--max-total-tokens", 4096,
+                    "--enable-streaming-session", "--enable-priority-scheduling", "--verify", 0.02, *options,
+                    "--record", path) as s:
+            rounds = max(2, round(seconds / 60))
+            for n in range(rounds):
+                load = Load(s, f"{seed} {n}")
+                load.run(seconds / rounds)
+                counts.update(load.counts)
+                until = time.monotonic() + HANG  # sessions that lapse, and answers that are computed once more
+                while (figures := s.figures())["sessions_open"] or figures["verify_pending"]:
+                    check(time.monotonic() < until, "sessions stay open", figures)
+                    time.sleep(0.05)
+                figures = s.wait_idle()
+                check(figures["record_dropped"] == 0 and figures["self_check_violations"] == 0, figures)
+                if n % 5 == 0:
+                    s.ask("/flush_cache?timeout=10", {})
+        told = replay(path)
+        about = told["replay"]
+        print(f"  {about['operations']} operations of {about['requests']} requests in {about['duration_s']:.0f} s, "
+              f"{path.stat().st_size / 1e6:.1f} MB: {about['counters']}; {dict(sorted(counts.items()))}", flush=True)
+        check(about["exact"] and about["counters"] == about["recorded_counters"], seed, options, about)
+        check(about["aborted"] + about["finished"] + about["failed"] == about["requests"], about)
+        same_counters(told, figures)
+        return about
+
+
+@long_run
+def test_a_recorded_half_hour_replays_exactly():
+    """Sessions of both kinds, namespaces, priorities, aborts, forms, foretold answers, embeddings, flushes, and
+    a pool that is too small."""
+    about = recorded_load(SECONDS)
+    check(about["counters"]["evicted_tokens"] > 0 and about["aborted"] > 0, about)
 
 
 def test_there_is_no_text_in_it():
