@@ -2,11 +2,11 @@
  *
  * The tree says which pages enter and leave it; here they are given back to the
  * allocator, and here is the clock, which counts operations, so that a replay of the
- * same calls evicts in the same order. Keys enter in radix_publish.c; what requests do
- * with all of it is in radix_req.c.
+ * same calls evicts in the same order. It is made in radix_cache_create.c. Keys enter in
+ * radix_publish.c; what requests do with all of it is in radix_req.c.
  *
- * Invariant, verified by check: the tree's pages are handed out by the allocator, each
- * stands in the tree once, and `cached` has the bits of just these. */
+ * Invariant, verified by radix_cache_check.c: the tree's pages are handed out by the allocator,
+ * each stands in the tree once, and `cached` has the bits of just these. */
 #include "cache/radix_cache.h"
 
 #include "base/bits.h"
@@ -17,84 +17,7 @@
 #include "cache/radix_window.h"
 #include "mem/kv_bits.h"
 
-static const cache_ops radix_ops;
-
-/* Of a cache that is told neither tokens nor a pool. */
-#define UNKNOWN_NODES      ((uint64_t)1 << 16)
-#define UNKNOWN_NAMESPACES ((uint64_t)1 << 12)
-
-static rad_status read_eviction(rad_eviction_options *e, bool has_key, rad_error *err)
-{
-    if (!rad_eviction_policy_name(e->policy))
-        return rad_fail(err, RAD_E_INVAL, "radix_cache: there is no eviction policy %u", e->policy);
-    if (e->policy == RAD_EVICT_USER && !has_key)
-        return rad_fail(err, RAD_E_INVAL, "radix_cache: a user's eviction policy needs evict_key");
-    if (!e->protected_threshold) e->protected_threshold = RAD_EVICT_PROTECTED_THRESHOLD;
-    if (!e->cost_half_life_percent) e->cost_half_life_percent = RAD_EVICT_COST_HALF_LIFE_PERCENT;
-    if (!e->cost_attention_tokens) e->cost_attention_tokens = RAD_EVICT_COST_ATTENTION_TOKENS;
-    return RAD_OK;
-}
-
-/* A node has a page at least and a namespace a node, so with one of each for a page neither limit
- * is met before the pool is full: short branches and many users cost no hit. */
-static rad_status limits_from(const rad_cache_params *p, const radix_host_params *host,
-                              radix_limits *l, rad_error *err)
-{
-    uint64_t max_tokens = p->max_tokens;
-    if (!max_tokens)
-        max_tokens = p->kv_allocator ? (uint64_t)rad_kv_num_pages(p->kv_allocator) * p->page_size
-                     : p->free_list  ? (uint64_t)p->free_list->num_pages * p->page_size
-                                     : 1u << 20;
-    uint64_t pages = max_tokens / p->page_size + (max_tokens % p->page_size != 0);
-    bool unknown = !p->max_tokens && !p->kv_allocator && !p->free_list;
-    uint64_t below = host ? host->pages : 0; /* a node may be on the host alone */
-    uint64_t nodes = RAD_MIN(pages, unknown ? UNKNOWN_NODES : (uint64_t)INT32_MAX / 4);
-    uint64_t spaces = RAD_MIN(pages + below, unknown ? UNKNOWN_NAMESPACES : NAMESPACE_MOST);
-    if (p->max_nodes) nodes = p->max_nodes;
-    if (p->max_namespaces) spaces = p->max_namespaces;
-    nodes += below;
-    if (pages + below > INT32_MAX || nodes + spaces > INT32_MAX / 2)
-        return rad_fail(
-            err, RAD_E_LIMIT, "radix_cache: %llu pages, %llu nodes, %llu namespaces are too many",
-            (unsigned long long)pages, (unsigned long long)nodes, (unsigned long long)spaces);
-    *l = (radix_limits){.page_size = p->page_size,
-                        .max_nodes = (uint32_t)nodes,
-                        .max_namespaces = (uint32_t)spaces,
-                        .max_pages = (uint32_t)pages,
-                        .bigram = p->is_eagle != 0,
-                        .eviction = p->eviction,
-                        .evict_key = p->evict_key,
-                        .evict_user = p->evict_user,
-                        .max_pinned_pages = p->max_pinned_tokens / p->page_size,
-                        .keeps = p->max_pinned_tokens || p->retention,
-                        .max_sessions = p->max_sessions};
-    if (p->max_sessions > SESSION_MOST)
-        return rad_fail(err, RAD_E_LIMIT, "radix_cache: %u sessions (%d at most)", p->max_sessions,
-                        SESSION_MOST);
-    if (host) {
-        l->host_pages = host->pages;
-        l->host_eviction = host->eviction;
-        l->host_max_pinned_pages = host->max_pinned_tokens / p->page_size;
-        rad_status status = read_eviction(&l->host_eviction, false, err);
-        if (status) return status;
-    }
-    return read_eviction(&l->eviction, p->evict_key != NULL, err);
-}
-
-static void radix_destroy(rad_cache *cache)
-{
-    radix_cache *c = (radix_cache *)cache;
-    rad_env env = c->base.env;
-    radix_tree_fini(&c->tree);
-    if (c->own_bits)
-        rad_free(&env, c->own_bits, bits_words(c->cached_pages) * sizeof *c->own_bits);
-    else if (c->cached.words)
-        kv_return_lane(c->base.kv);
-    rad_free(&env, c, sizeof *c);
-}
-
-/* Pages of the tree lose their window side. */
-static void drop_windows(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
+void radix_cache_drop_windows(void *user, const rad_page *pages, const kv_run *runs, uint32_t count)
 {
     radix_cache *c = user;
     (void)runs;
@@ -106,7 +29,7 @@ static void drop_windows(void *user, const rad_page *pages, const kv_run *runs, 
     if (status && !c->drop_status) c->drop_status = status;
 }
 
-static void drop_state(void *user, rad_state state)
+void radix_cache_drop_state(void *user, rad_state state)
 {
     radix_cache *c = user;
     rad_status status = rad_state_free(c->base.states, state);
@@ -116,74 +39,7 @@ static void drop_state(void *user, rad_state state)
 radix_cache *radix_cache_of(const rad_cache *cache)
 {
     if (cache->ops->nodes_of) cache = cache->ops->nodes_of(cache);
-    return cache->ops == &radix_ops ? (radix_cache *)cache : NULL;
-}
-
-rad_status radix_cache_create(const rad_env *env, const rad_cache_params *params,
-                              const radix_host_params *host, rad_cache **out, rad_error *err)
-{
-    radix_limits limits;
-    rad_status status = limits_from(params, host, &limits, err);
-    if (status) return status;
-    radix_cache *c = rad_alloc(env, sizeof *c);
-    if (!c) return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory");
-    c->base.ops = &radix_ops;
-    c->base.env = *env;
-    c->bigram = limits.bigram;
-    c->copy_slots = params->page_size > 1 && !params->state_pool ? params->copy_slots : NULL;
-    c->copy_user = params->copy_user;
-    c->retains = params->retention != 0;
-    bool ok = radix_tree_init(&c->tree, env, &limits) == RAD_OK;
-    if (ok && params->window_tokens) {
-        uint32_t ps = params->page_size, w = params->window_tokens;
-        uint32_t pages = w / ps + (w % ps != 0);
-        ok = radix_window_init(&c->tree, RADIX_DEVICE, pages, drop_windows, c) == RAD_OK;
-        if (ok && host)
-            ok = radix_window_init(&c->tree, RADIX_HOST, pages, host->drop_windows, host->user) ==
-                 RAD_OK;
-    }
-    if (params->state_pool) {
-        c->base.states = params->state_pool;
-        uint32_t states = rad_state_pool_num_states(params->state_pool);
-        ok = ok && radix_state_init(&c->tree, RADIX_DEVICE, states, drop_state, c) == RAD_OK;
-        if (ok && host && host->states)
-            ok = radix_state_init(&c->tree, RADIX_HOST, host->states, host->drop_state,
-                                  host->user) == RAD_OK;
-    }
-    if (params->kv_allocator) {
-        c->cached_pages = rad_kv_num_pages(params->kv_allocator) + 1;
-        c->base.kv = params->kv_allocator;
-        c->cached = kv_borrow_lane(c->base.kv);
-        if (!c->cached.words) { /* another cache has it */
-            c->own_bits = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->own_bits);
-            c->cached = (bits_lane){c->own_bits, 1};
-        }
-        ok = ok && c->cached.words;
-    } else if (params->free_list) {
-        c->list = *params->free_list;
-        c->cached_pages = c->list.num_pages;
-        c->own_bits = rad_alloc(env, bits_words(c->cached_pages) * sizeof *c->own_bits);
-        c->cached = (bits_lane){c->own_bits, 1};
-        ok = ok && c->own_bits;
-    }
-    if (!ok) {
-        radix_destroy(&c->base);
-        return rad_fail(err, RAD_E_NOMEM, "radix_cache: no memory for %u pages and %u nodes",
-                        limits.max_pages, limits.max_nodes);
-    }
-    status = radix_journal_create(env, params, &c->tree, err);
-    if (status) {
-        radix_destroy(&c->base);
-        return status;
-    }
-    if (host) {
-        c->tree.host.drop = host->drop;
-        c->tree.host.save = host->save;
-        c->tree.host.user = host->user;
-        if (c->tree.journal) c->tree.journal->has_tier_events = host->events;
-    }
-    *out = &c->base;
-    return RAD_OK;
+    return cache->ops == &radix_cache_ops ? (radix_cache *)cache : NULL;
 }
 
 /* Pages on their way back to whoever gave them, a lot at a time. */
@@ -416,7 +272,7 @@ void radix_cache_let_go_state(radix_cache *c, rad_receipt *receipt)
     receipt->state_held = 0;
 }
 
-static bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
+bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *r)
 {
     const radix_tree *t = &((const radix_cache *)cache)->tree;
     if (!r->held) return false;
@@ -518,7 +374,7 @@ uint32_t radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, ra
         radix_state_put(t, RADIX_DEVICE, at, state);
         return at;
     }
-    drop_state(c, state);
+    radix_cache_drop_state(c, state);
     return 0;
 }
 
@@ -661,118 +517,8 @@ rad_status radix_cache_walk_host(const radix_cache *c, rad_cache_visit_fn visit,
     return visit_tier(c, RADIX_HOST, visit, user);
 }
 
-typedef struct page_check {
-    const radix_cache *c;
-    uint64_t *seen;
-    rad_status status;
-    rad_error *err;
-} page_check;
-
-static void check_page(void *user, rad_page page)
-{
-    page_check *check = user;
-    const rad_kv_allocator *kv = check->c->base.kv;
-    if (check->status) return;
-    if (kv ? !rad_kv_is_taken(kv, page) : (uint32_t)page >= check->c->cached_pages)
-        check->status = rad_fail(check->err, RAD_E_CORRUPT,
-                                 "radix_check: page %d is cached but not handed out", page);
-    else if (bits_get(check->seen, (size_t)page))
-        check->status =
-            rad_fail(check->err, RAD_E_CORRUPT, "radix_check: page %d is cached twice", page);
-    else
-        bits_set(check->seen, (size_t)page);
-}
-
-/* What the tree says of its pages' window sides, against the allocator. */
-static rad_status check_windows(const radix_cache *c, rad_error *err)
-{
-    const radix_tree *t = &c->tree;
-    uint32_t depth;
-    for (uint32_t id = 0;
-         t->windows[RADIX_DEVICE] && c->base.kv && (id = radix_next(t, id, &depth));)
-        for (uint32_t i = 0; radix_on_device(t, id) && i < t->nodes[id].pages; i++) {
-            rad_page page = radix_page_at(t, &t->nodes[id], i);
-            bool there = i >= radix_window_of(t, RADIX_DEVICE, id)->first;
-            if (there != (rad_kv_has_window(c->base.kv, page) != 0))
-                return rad_fail(err, RAD_E_CORRUPT,
-                                "radix_check: page %d of node %u %s a window side, the tree says "
-                                "otherwise",
-                                page, id, there ? "lacks" : "has");
-        }
-    return RAD_OK;
-}
-
-typedef struct state_check {
-    const rad_state_pool *pool;
-    rad_status status;
-    rad_error *err;
-} state_check;
-
-static void check_state(void *user, rad_state state)
-{
-    state_check *check = user;
-    if (!check->status && !rad_state_is_taken(check->pool, state))
-        check->status = rad_fail(check->err, RAD_E_CORRUPT,
-                                 "radix_check: state %d is cached but not handed out", state);
-}
-
-static rad_status check_states(const radix_cache *c, rad_error *err)
-{
-    state_check check = {.pool = c->base.states, .err = err};
-    if (!check.pool) return RAD_OK;
-    radix_state_visit(&c->tree, RADIX_DEVICE, check_state, &check);
-    return check.status ? check.status : rad_state_pool_check(check.pool, err);
-}
-
-static rad_status radix_check_all(const rad_cache *cache, rad_error *err)
-{
-    const radix_cache *c = (const radix_cache *)cache;
-    rad_status status = radix_check(&c->tree, err);
-    if (!status) status = check_windows(c, err);
-    if (!status) status = check_states(c, err);
-    if (status || !c->cached.words) return status;
-    size_t bytes = bits_words(c->cached_pages) * sizeof(uint64_t);
-    page_check check = {.c = c, .seen = rad_alloc(&cache->env, bytes), .err = err};
-    if (!check.seen) return rad_fail(err, RAD_E_NOMEM, "radix_check: no scratch memory");
-    radix_visit_pages(&c->tree, RADIX_DEVICE, check_page, &check);
-    bool same = true;
-    for (size_t w = 0; w < bytes / sizeof *check.seen; w++)
-        same = same && check.seen[w] == c->cached.words[w * c->cached.step];
-    if (!check.status && !same)
-        check.status = rad_fail(err, RAD_E_CORRUPT,
-                                "radix_check: the bits of cached pages are not the tree's pages");
-    rad_free(&cache->env, check.seen, bytes);
-    if (check.status || !cache->kv) return check.status;
-    return rad_kv_check(cache->kv, err);
-}
-
-static bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
-                              uint32_t protected_len)
-{
-    const radix_cache *c = (const radix_cache *)cache;
-    const radix_tree *t = &c->tree;
-    uint32_t ps = cache->page_size, pages = protected_len / ps;
-    if (!pages) return true;
-    if (!radix_receipt_holds(cache, lock) || !lock->node.index) return false;
-    uint32_t end = radix_depth(t, lock->node.index);
-    if (end < pages) return false;
-    for (radix_path p = radix_path_of(t, lock->node.index, end); radix_path_is(t, &p);
-         radix_path_up(t, &p))
-        for (uint32_t at = p.begin; at < RAD_MIN(p.end, pages); at++) {
-            rad_page page = radix_page_at(t, &t->nodes[p.node], at - p.begin);
-            if (row[(size_t)at * ps] != page * (rad_slot)ps) return false;
-        }
-    return true;
-}
-
-static bool radix_owns_any(const rad_cache *cache, kv_run pages)
-{
-    return !lane_range_is(((const radix_cache *)cache)->cached, (size_t)pages.first, pages.count,
-                          false);
-}
-
-static const cache_ops radix_ops = {
-    .destroy = radix_destroy,
+const cache_ops radix_cache_ops = {
+    .destroy = radix_cache_destroy,
     .match_prefix = radix_match_prefix,
     .lookup = radix_lookup,
     .insert = radix_insert_key,

@@ -154,8 +154,12 @@ static inline void radix_cache_let_go(radix_cache *c, const rad_receipt *receipt
  * back to the pool. */
 uint32_t radix_cache_put_state(radix_cache *c, uint32_t node, uint32_t depth, rad_state state);
 
-/* Gives pages that left the tree back to the allocator or to the free list. */
+/* Gives back what left the tree: pages to the allocator or to the free list, of some only the
+ * window side; a snapshot to its pool. `user` is the radix_cache. */
 void radix_cache_drop(void *user, const rad_page *pages, const kv_run *runs, uint32_t count);
+void radix_cache_drop_windows(void *user, const rad_page *pages, const kv_run *runs,
+                              uint32_t count);
+void radix_cache_drop_state(void *user, rad_state state);
 
 /* What went wrong since the last call when pages were given back; RAD_OK mostly. */
 static inline rad_status radix_cache_take_drop_status(radix_cache *c)
@@ -164,6 +168,17 @@ static inline rad_status radix_cache_take_drop_status(radix_cache *c)
     c->drop_status = RAD_OK;
     return status;
 }
+
+/* Its table, and what of it is in other files. The end accepts a half-made one. */
+extern const cache_ops radix_cache_ops;
+void radix_cache_destroy(rad_cache *cache); /* radix_cache_create.c */
+
+/* <radish/cache.h>: check, and who owns what, in radix_cache_check.c. */
+rad_status radix_check_all(const rad_cache *cache, rad_error *err);
+bool radix_owns_prefix(const rad_cache *cache, const rad_receipt *lock, const rad_slot *row,
+                       uint32_t protected_len);
+bool radix_owns_any(const rad_cache *cache, kv_run pages);
+bool radix_receipt_holds(const rad_cache *cache, const rad_receipt *receipt);
 
 /* <radish/cache.h>: insert, in radix_publish.c. */
 rad_status radix_insert_key(rad_cache *cache, const rad_key *key, const rad_slot *slots,
@@ -180,7 +195,8 @@ uint64_t radix_pinned_size(const rad_cache *cache);
 rad_status radix_unfinished_req(rad_cache *cache, rad_req_kv *req, int chunked, rad_error *err);
 rad_status radix_finished_req(rad_cache *cache, rad_req_kv *req, int is_insert, rad_error *err);
 
-/* The same. *end is the node that ends what was published, `pages` from the root; 0: nothing was. */
+/* The same. *end is the node that ends what was published, `pages` from the root; 0: nothing was.
+ */
 rad_status radix_cache_finish(radix_cache *c, rad_req_kv *req, bool is_insert, uint32_t *end,
                               uint32_t *pages, rad_error *err);
 
