@@ -81,16 +81,35 @@ static int check(const replay_plan *p, const asked *a)
                          "--storage-tokens wants a whole number from 1 on, or all, not "
                          "'%s'",
                          a->storage_tokens);
-    if (a->decode_tps + a->load_tps + a->fetch_tps > 0 && a->prefill_tps == 0 && !p->file)
-        return cli_usage("replay", "times need --prefill-tps");
+    if (!p->file) return cli_usage("replay", "which trace? (radish replay FILE)");
+    return CLI_GO_ON;
+}
+
+/* Of the policies that will be played, those by default too. */
+static int check_policies(const replay_plan *p, const asked *a)
+{
+    bool any = false;
     for (uint32_t k = 0; k < a->policies.count; k++) {
         rad_eviction_options options;
         if (strcmp(a->policies.texts[k], REPLAY_OPT) == 0) continue;
         int code = cli_eviction("replay", a->policies.texts[k], p->policy_config, &options);
         if (code != CLI_GO_ON) return code;
+        any = true;
     }
-    if (!p->file) return cli_usage("replay", "which trace? (radish replay FILE)");
+    if (p->policy_config && !any)
+        return cli_usage("replay", "--radix-eviction-policy-config: opt has no options");
     return CLI_GO_ON;
+}
+
+/* A price of loading or saying says nothing without that of computing. */
+static int check_prices(const replay_plan *p, const asked *a)
+{
+    if (a->decode_tps + a->load_tps + a->fetch_tps == 0 || a->prefill_tps > 0 ||
+        trace_get_prices(p->t).prompt_token_s > 0)
+        return CLI_GO_ON;
+    return cli_usage("replay", "times need --prefill-tps: %s",
+                     p->replay ? "the record's server had not measured it yet"
+                               : "only a record brings a measured one");
 }
 
 /* Given ones, or those that a record's server has measured. */
@@ -174,6 +193,15 @@ static bool add_cell(replay_plan *p, uint32_t *cap, const replay_cell *cell)
     return true;
 }
 
+static rad_status too_small(const replay_plan *p, const asked *a, const replay_cell *c, uint32_t at,
+                            rad_error *err)
+{
+    const char *given = at < a->capacity_tokens.count ? a->capacity_tokens.texts[at]
+                                                      : "what the file says";
+    return rad_fail(err, RAD_E_INVAL, "--capacity-tokens: %s is less than a page of %llu tokens",
+                    given, (unsigned long long)replay_block_tokens(p, c));
+}
+
 /* Every policy with every page size, capacity, host tier, number of servers and router. */
 static rad_status make_cells(replay_plan *p, const asked *a, rad_error *err)
 {
@@ -194,6 +222,7 @@ static rad_status make_cells(replay_plan *p, const asked *a, rad_error *err)
                             c.host_blocks = parse_count(a->host_tokens.texts[h]) /
                                             replay_block_tokens(p, &c);
                             c.optimum = strcmp(c.policy, REPLAY_OPT) == 0;
+                            if (!c.capacity_blocks) return too_small(p, a, &c, m, err);
                             /* One server has no router before it, and the optimum none at all. */
                             if (r && (c.servers == 1 || c.optimum)) continue;
                             ok = add_cell(p, &cap, &c);
@@ -278,7 +307,8 @@ static int replay_bytes(replay_plan *p, asked *a, const trace_bytes *b)
                          "--capacity-blocks",
                          p->file);
     } else {
-        code = run(p, a);
+        code = check_prices(p, a);
+        if (code == CLI_GO_ON) code = run(p, a);
     }
     trace_free(p->t);
     return code;
@@ -306,18 +336,13 @@ int cmd_replay(int argc, char **argv)
     };
     const cli_option options[] = {
         {.kind = CLI_HEADING,
-         .help = "Cache (each may be given more than once; all are combined):"},
+         .help = "Cache (each may be given up to 16 times; all are combined):"},
         {.kind = CLI_LIST,
          .name = "policy",
          .arg = "P",
          .target = &a.policies,
-         .help = cli_wrap(policies, sizeof policies, "%s; or opt, what\nnobody could do better.",
+         .help = cli_wrap(policies, sizeof policies, "%s; or opt, what nobody could do better.",
                           cli_eviction_names((char[160]){0}, 160))},
-        {.kind = CLI_TEXT,
-         .name = "radix-eviction-policy-config",
-         .arg = "JSON",
-         .target = &p.policy_config,
-         .help = "Options of the policy, as for serve: '{\"protected_threshold\":4}'."},
         {.kind = CLI_LIST,
          .name = "page-size",
          .arg = "N",
@@ -350,11 +375,16 @@ int cmd_replay(int argc, char **argv)
          .help = "round-robin (default); hash: of a prompt's first 4 pages; cache: to the server\n"
                  "that has most of it, unless it is far busier."},
         {.kind = CLI_HEADING, .help = "Plan:"},
+        {.kind = CLI_TEXT,
+         .name = "radix-eviction-policy-config",
+         .arg = "JSON",
+         .target = &p.policy_config,
+         .help = "Options of the policy, as for serve: '{\"protected_threshold\":4}'."},
         {.kind = CLI_FLAG,
          .name = "sweep",
          .target = &a.sweep,
-         .help = "What is not given: seven capacities up to all that is different, four policies\n"
-                 "and opt."},
+         .help = "What is not given: up to seven capacities, the last of all that is different; lru,\n"
+                 "lfu, slru, cost; and opt."},
         {.kind = CLI_FLAG,
          .name = "opt",
          .target = &a.opt,
@@ -417,6 +447,8 @@ int cmd_replay(int argc, char **argv)
     if (code == CLI_GO_ON) code = check(&p, &a);
     if (code != CLI_GO_ON) return code;
     set_defaults(&p, &a);
+    code = check_policies(&p, &a);
+    if (code != CLI_GO_ON) return code;
 
     rad_error err = {0};
     trace_budget budget;

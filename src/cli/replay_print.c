@@ -166,13 +166,15 @@ static void print_misses(const replay_plan *p)
 void replay_print(const replay_plan *p)
 {
     if (p->json) {
-        printf("{\"file\":\"%s\",\"format\":\"%s\",", p->file, trace_format(p->t));
+        printf("{\"file\":");
+        cli_print_json_text(p->file, strlen(p->file));
+        printf(",\"format\":\"%s\",", trace_format(p->t));
         if (p->replay) print_replay_json(p);
         if (p->prices_from)
             printf("\"prices\":{\"from\":\"%s\",\"prompt_token_s\":%.9g,\"pair_s\":%.9g,"
-                   "\"decode_s\":%.9g,\"load_token_s\":%.9g},",
+                   "\"decode_s\":%.9g,\"load_token_s\":%.9g,\"fetch_token_s\":%.9g},",
                    p->prices_from, p->prices.prompt_token_s, p->prices.pair_s, p->prices.decode_s,
-                   p->prices.load_token_s);
+                   p->prices.load_token_s, p->prices.fetch_token_s);
         printf("\"cells\":[");
         for (uint32_t i = 0; i < p->num_cells; i++)
             print_cell_json(p, &p->cells[i], !i);

@@ -23,7 +23,7 @@ rad_status sim_cache_create(const rad_env *env, const sim_cache_params *p, sim_c
     *out = NULL;
     rad_env full = rad_env_or_default(env);
     if (p->num_pages < 1 || p->num_pages >= INT32_MAX / p->page_size)
-        return rad_fail(err, RAD_E_INVAL, "a capacity of %llu is not between one page and %d",
+        return rad_fail(err, RAD_E_INVAL, "a capacity of %llu key elements is not between one page and %d",
                         (unsigned long long)p->num_pages * p->page_size, INT32_MAX);
     sim_cache *c = rad_alloc(&full, sizeof *c);
     if (!c) return rad_fail(err, RAD_E_NOMEM, "no memory for a cache");

@@ -17,6 +17,28 @@ def make_trace(path, *options):
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def test_every_price_is_told_and_none_is_passed_over():
+    with tempfile.TemporaryDirectory(prefix="radish-replay-") as tmp:
+        trace = Path(tmp) / 'a "trace" \\ of <mine>.jsonl'
+        make_trace(trace, "--form", "mooncake", "--requests", "50", "--hours", "0.1")
+        told = json.loads(radish("replay", trace, "--json", "--capacity-blocks", 100, "--prefill-tps", 20000,
+                                 "--decode-tps", 1000, "--load-tps", 500000, "--fetch-tps", 250000)[0])
+        check(told["file"] == str(trace), told["file"])
+        check([told["prices"][name] for name in ("prompt_token_s", "decode_s", "load_token_s", "fetch_token_s")]
+              == [5e-5, 1e-3, 2e-6, 4e-6], told["prices"])
+        # Without the price of a prompt token the others say nothing; and options are of a policy that is played.
+        for wrong, words in ((("--load-tps", 5), "times need --prefill-tps: only a record"),
+                             (("--decode-tps", 5, "--fetch-tps", 5), "times need --prefill-tps"),
+                             (("--radix-eviction-policy-config", "{x"), "wants a JSON object"),
+                             (("--sweep", "--radix-eviction-policy-config", '{"protected_threshold":4}'),
+                              "an option of slru, the policy is lru"),
+                             (("--policy", "opt", "--radix-eviction-policy-config", "{}"), "opt has no options")):
+            out, err = radish("replay", trace, "--capacity-blocks", 100, *wrong, want=2)
+            check(not out and words in err and err.count("\n") == 1, wrong, out, err)
+        _, err = radish("replay", trace, "--capacity-tokens", 5, want=1)
+        check("5 is less than a page of 512 tokens" in err, err)
+
+
 KNOWN = {("lru", 1000): "0.0311", ("lru", 10000): "0.2968", ("slru", 1000): "0.0438", ("slru", 10000): "0.2960",
          ("opt", 1000): "0.2186", ("opt", 10000): "0.3897"}
 
