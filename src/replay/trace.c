@@ -1,6 +1,8 @@
 /* trace.c - picks the reader by the first bytes, and hands out requests. */
 #include "replay/trace_private.h"
 
+#include "trace/record_read.h"
+
 bool trace_grow(const rad_env *env, void **array, uint64_t count, uint64_t *cap, size_t size,
                 uint64_t first)
 {
