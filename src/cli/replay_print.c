@@ -17,14 +17,19 @@ static const char *end_words(record_end end)
     }
 }
 
-static void print_counters_json(const char *name, const record_counters *c)
+static void print_counters_json(const char *name, const record_counters *c, bool tiers)
 {
     printf("\"%s\":{\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"evicted_tokens\":%llu,"
-           "\"inserted_tokens\":%llu,\"nodes\":%llu,\"splits\":%llu,\"merges\":%llu}",
+           "\"inserted_tokens\":%llu,\"nodes\":%llu,\"splits\":%llu,\"merges\":%llu",
            name, (unsigned long long)c->prompt_tokens, (unsigned long long)c->cached_tokens,
            (unsigned long long)c->evicted_tokens, (unsigned long long)c->inserted_tokens,
            (unsigned long long)c->num_nodes, (unsigned long long)c->splits,
            (unsigned long long)c->merges);
+    if (tiers)
+        printf(",\"written_tokens\":%llu,\"loaded_tokens\":%llu,\"host_evicted_tokens\":%llu",
+               (unsigned long long)c->written_tokens, (unsigned long long)c->loaded_tokens,
+               (unsigned long long)c->host_evicted_tokens);
+    printf("}");
 }
 
 static void print_replay_json(const replay_plan *p)
@@ -41,9 +46,9 @@ static void print_replay_json(const replay_plan *p)
            (unsigned long long)r->unknown);
     if (r->inexact) printf("\"why_not_exact\":\"%s\",", record_inexact_name(r->inexact));
     if (r->first_difference[0]) printf("\"first_difference\":\"%s\",", r->first_difference);
-    print_counters_json("counters", &r->ours);
+    print_counters_json("counters", &r->ours, r->has_tiers);
     printf(",");
-    print_counters_json("recorded_counters", &r->recorded);
+    print_counters_json("recorded_counters", &r->recorded, r->has_tiers);
     printf("},");
 }
 
@@ -69,6 +74,11 @@ static void print_replay_text(const replay_plan *p)
            replay_is_exact(r) ? "exact, as the server counted" : "replayed",
            (unsigned long long)r->ours.prompt_tokens, (unsigned long long)r->ours.cached_tokens,
            (unsigned long long)r->ours.inserted_tokens, (unsigned long long)r->ours.evicted_tokens);
+    if (r->has_tiers)
+        printf("  host tier: %llu tokens written to it, %llu loaded, %llu evicted there\n",
+               (unsigned long long)r->ours.written_tokens,
+               (unsigned long long)r->ours.loaded_tokens,
+               (unsigned long long)r->ours.host_evicted_tokens);
     printf("\nThe table is a model: one request after the other.\n");
 }
 

@@ -21,7 +21,8 @@ void engine_on_cache_op(void *user, const cache_tap_op *op)
 static void tell_inexact(engine *e, const record_head *head)
 {
     const bool why[RECORD_INEXACT_REASONS] = {
-        [RECORD_INEXACT_TIERS] = e->tiers.enabled,
+        [RECORD_INEXACT_TIERS] = e->tiers.enabled &&
+                                 (e->tiers.has_store || head->window_tokens || head->states),
         [RECORD_INEXACT_CHUNK] = head->chunk,
         [RECORD_INEXACT_TURNS] = head->streaming_sessions && (head->page_size > 1 || head->states),
     };
@@ -35,25 +36,37 @@ rad_status engine_record_start(engine *e, rad_error *err)
     if (!e->recorder) return RAD_OK;
     scheduler_stats pool;
     scheduler_get_stats(e->scheduler, &pool);
-    const record_head head = {.started_s = (uint64_t)time(NULL),
-                              .max_total_tokens = pool.max_total_tokens,
-                              .max_pinned_tokens = p->max_pinned_tokens,
-                              .host_tokens = pool.tiers.host_tokens,
-                              .page_size = p->page_size,
-                              .chunk = p->disable_radix_cache,
-                              .policy = p->eviction.policy,
-                              .protected_threshold = p->eviction.protected_threshold,
-                              .cost_half_life_percent = p->eviction.cost_half_life_percent,
-                              .cost_attention_tokens = p->eviction.cost_attention_tokens,
-                              .max_namespaces = p->max_namespaces,
-                              .max_sessions = p->max_sessions,
-                              .streaming_sessions = p->streaming_sessions,
-                              .retention = p->retention,
-                              .max_rows = p->max_running_requests,
-                              .row_tokens = scheduler_context_length(e->scheduler),
-                              .window = scheduler_window(e->scheduler),
-                              .window_tokens = pool.window_total_tokens,
-                              .states = pool.states_total};
+    const rad_hicache_params *tiers = &e->tiers.hicache; /* all 0 without */
+    const record_head head = {
+        .started_s = (uint64_t)time(NULL),
+        .max_total_tokens = pool.max_total_tokens,
+        .max_pinned_tokens = p->max_pinned_tokens,
+        .host_tokens = pool.tiers.host_tokens,
+        .write_policy = tiers->write_policy,
+        .load_back_threshold = tiers->load_back_threshold,
+        .max_transfers = tiers->max_transfers,
+        .demote_tokens = tiers->demote_tokens,
+        .prefetch_tokens = tiers->prefetch_tokens,
+        .host_max_pinned_tokens = tiers->host_max_pinned_tokens,
+        .host_policy = tiers->host_eviction.policy,
+        .host_protected_threshold = tiers->host_eviction.protected_threshold,
+        .host_cost_half_life_percent = tiers->host_eviction.cost_half_life_percent,
+        .host_cost_attention_tokens = tiers->host_eviction.cost_attention_tokens,
+        .page_size = p->page_size,
+        .chunk = p->disable_radix_cache,
+        .policy = p->eviction.policy,
+        .protected_threshold = p->eviction.protected_threshold,
+        .cost_half_life_percent = p->eviction.cost_half_life_percent,
+        .cost_attention_tokens = p->eviction.cost_attention_tokens,
+        .max_namespaces = p->max_namespaces,
+        .max_sessions = p->max_sessions,
+        .streaming_sessions = p->streaming_sessions,
+        .retention = p->retention,
+        .max_rows = p->max_running_requests,
+        .row_tokens = scheduler_context_length(e->scheduler),
+        .window = scheduler_window(e->scheduler),
+        .window_tokens = pool.window_total_tokens,
+        .states = pool.states_total};
     rad_status status = recorder_start(e->recorder, &head, err);
     if (status == RAD_OK) tell_inexact(e, &head);
     return status;

@@ -238,6 +238,16 @@ void recorder_tap(recorder *r, const cache_tap_op *op)
         break;
     case TAP_RESET: TELL(r, RECORD_RESET, 0); break;
     case TAP_LEAVE: TELL(r, RECORD_LEAVE, id, (uint64_t)q->finish, q->num_output); break;
+    case TAP_POLL: TELL(r, RECORD_POLL, op->free_pages); break;
+    case TAP_COMPLETED: TELL(r, RECORD_COMPLETED, op->ticket, op->asked, status); break;
+    case TAP_LOAD:
+        TELL(r, RECORD_LOAD, id, op->num_tokens, op->asked, op->free_pages, op->answer,
+             (uint64_t)op->status);
+        break;
+    case TAP_READY: TELL(r, RECORD_READY, 0); break;
+    case TAP_LOADED: TELL(r, RECORD_LOADED, id, status); break;
+    case TAP_CLEAR: TELL(r, RECORD_CLEAR, op->asked, status); break;
+    case TAP_STORE: recorder_inexact(r, RECORD_INEXACT_TIERS); break;
     }
 }
 
@@ -259,6 +269,11 @@ void recorder_counters(recorder *r, const scheduler_stats *stats, const rad_cach
     r->counted_steps = stats->forward_steps;
     TELL(r, RECORD_COUNTERS, stats->prompt_tokens, stats->cached_tokens, cache->evicted_tokens,
          cache->inserted_tokens, cache->num_nodes, cache->splits, cache->merges);
+    const rad_hicache_stats *tiers = &stats->tiers;
+    if (tiers->host_tokens)
+        TELL(r, RECORD_TIER_COUNTERS, tiers->written_tokens, tiers->loaded_tokens,
+             tiers->host_evicted_tokens, tiers->dropped_write_tokens, tiers->host_cached_tokens,
+             tiers->failed_loads, tiers->failed_writes, tiers->tickets);
     if (prices->prompt_token > 0)
         TELL(r, RECORD_PRICES, price(prices->prompt_token), price(prices->pair),
              price(prices->decode), price(prices->step));

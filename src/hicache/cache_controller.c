@@ -33,6 +33,7 @@ struct cache_controller {
     pthread_cond_t copy_work, store_work;
     pthread_cond_t progress; /* a layer arrived, or something is done */
     bool stop;
+    bool scripted;    /* transfers end by controller_end alone */
     uint32_t waiters; /* for progress */
     list queue[TRANSFER_KINDS];
     atomic_uint queued[TRANSFER_KINDS];
@@ -67,6 +68,14 @@ static void finish(cache_controller *c, transfer *t, rad_status status)
     LIST_APPEND(&c->done, t, prev, next);
     atomic_fetch_add(&c->num_done, 1);
     if (c->waiters) pthread_cond_broadcast(&c->progress);
+}
+
+/* It is in its queue, and nobody runs it. */
+static void end_queued(cache_controller *c, transfer *t, rad_status status)
+{
+    LIST_REMOVE(&c->queue[t->kind], t, prev, next);
+    atomic_fetch_sub(&c->queued[t->kind], 1);
+    finish(c, t, status);
 }
 
 /* Runs a transfer that is in its queue; the lock is given up meanwhile. */
@@ -190,11 +199,20 @@ void controller_cancel(cache_controller *c, transfer *t)
 {
     pthread_mutex_lock(&c->lock);
     atomic_store(&t->cancelled, true);
-    if (t->state == TRANSFER_QUEUED) {
-        LIST_REMOVE(&c->queue[t->kind], t, prev, next);
-        atomic_fetch_sub(&c->queued[t->kind], 1);
-        finish(c, t, RAD_NONE);
-    }
+    if (t->state == TRANSFER_QUEUED && !c->scripted) end_queued(c, t, RAD_NONE);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void controller_begin_script(cache_controller *c)
+{
+    RAD_ASSERT_ENV(&c->env, c->params.deterministic);
+    c->scripted = true;
+}
+
+void controller_end(cache_controller *c, transfer *t, rad_status status)
+{
+    pthread_mutex_lock(&c->lock);
+    if (t->state == TRANSFER_QUEUED) end_queued(c, t, status);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -224,7 +242,9 @@ void controller_wait(cache_controller *c, transfer *t)
 {
     pthread_mutex_lock(&c->lock);
     while (t->state == TRANSFER_QUEUED || t->state == TRANSFER_RUNNING)
-        if (c->params.deterministic && t->state == TRANSFER_QUEUED)
+        if (c->scripted)
+            end_queued(c, t, RAD_NONE);
+        else if (c->params.deterministic && t->state == TRANSFER_QUEUED)
             run_here(c, t, 0);
         else
             await_progress(c);

@@ -99,6 +99,13 @@ bool controller_wait_any(cache_controller *c, uint64_t timeout_ns);
 /* Deterministic only: runs the (pick % queued)-th of all queued transfers. False: none. */
 bool controller_pump(cache_controller *c, uint64_t pick);
 
+/* Deterministic only: from now on nothing runs a transfer, cancelling one changes nothing but its
+ * flag, and waiting for one ends it with RAD_NONE: they end by controller_end. */
+void controller_begin_script(cache_controller *c);
+
+/* Ends a transfer that nobody runs, as a worker would with this status. */
+void controller_end(cache_controller *c, transfer *t, rad_status status);
+
 /* A load's `layers` first layers are on the device. Called by run. */
 void controller_layers_done(cache_controller *c, transfer *t, uint32_t layers);
 

@@ -180,6 +180,33 @@ const ticket_ops hi_ticket_ops = {
     .demote = hi_demote,
 };
 
+rad_status hi_tell_completions(rad_cache *cache, hi_completion_fn fn, void *user)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (!c) return RAD_E_UNSUPPORTED;
+    c->out.tell = fn;
+    c->out.tell_user = user;
+    return RAD_OK;
+}
+
+rad_status hi_begin_script(rad_cache *cache)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    return c ? tickets_begin_script(&c->out) : RAD_E_UNSUPPORTED;
+}
+
+rad_status hi_add_to_script(rad_cache *cache, const hi_completion *done)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    return c ? tickets_add_to_script(&c->out, done) : RAD_E_UNSUPPORTED;
+}
+
+uint32_t hi_end_of_call(rad_cache *cache)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    return c ? tickets_end_of_call(&c->out) : 0;
+}
+
 rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns)
 {
     hiradix_cache *c = hiradix_of(cache);

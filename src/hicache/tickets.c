@@ -52,6 +52,7 @@ void tickets_fini(tickets *ts)
     controller_destroy(ts->controller);
     rad_free(env, ts->records, ((size_t)ts->params.max + 1) * ts->params.record_bytes);
     rad_free(env, ts->units, ts->runs.capacity * sizeof *ts->units);
+    rad_free(env, ts->script, ts->params.max * sizeof *ts->script);
     if (ts->ids.generation || ts->ids.free) slab_fini(&ts->ids);
     if (ts->runs.spans) span_arena_fini(&ts->runs);
 }
@@ -212,14 +213,25 @@ static rad_status state_of(tickets *ts, uint32_t number, hi_ticket **found)
     return k->t.status == RAD_OK ? RAD_OK : RAD_E_IO;
 }
 
+/* All its layers have, though it may not have said so yet. */
+static bool has_arrived(const tickets *ts, const hi_ticket *k)
+{
+    if (!ts->script) return atomic_load(&k->t.layers_done) >= ts->params.load_steps;
+    for (uint32_t i = ts->script_at; i < ts->script_end; i++)
+        if (ts->script[i].ticket == k->id && ts->script[i].look & 1) return true;
+    return false;
+}
+
 rad_status tickets_load_status(tickets *ts, uint32_t number)
 {
     hi_ticket *k;
     rad_status status = state_of(ts, number, &k);
-    if (status != RAD_AGAIN || atomic_load(&k->t.layers_done) < ts->params.load_steps)
-        return status;
-    controller_wait(ts->controller, &k->t); /* it has arrived, and is about to say so */
-    return state_of(ts, number, &k);
+    if (status != RAD_AGAIN || !has_arrived(ts, k)) return status;
+    if (!ts->script) controller_wait(ts->controller, &k->t); /* it is about to say so */
+    ts->waited = true;
+    status = state_of(ts, number, &k);
+    ts->waited = false;
+    return status;
 }
 
 rad_status tickets_settle_load(tickets *ts, uint32_t *load, uint32_t row, rad_error *err)
@@ -277,22 +289,42 @@ bool tickets_give_up_a_write(tickets *ts, ticket_holds_fn holds)
 
 /* ---- what is done ---- */
 
-void tickets_take_done(tickets *ts)
-{
-    bool writes = false;
-    for (transfer *t; (t = controller_take(ts->controller));) {
-        writes |= t->kind == TRANSFER_WRITE;
-        ts->complained = false;
-        ts->last_done_ns = now(ts);
-        acknowledge(ts, (hi_ticket *)t);
-    }
-    if (writes) settle_writes(ts);
-    store_trouble_tell(&ts->trouble, ts->env, ts->params.ops->who);
-}
-
 static bool is_under_way(const hi_ticket *k)
 {
     return k->submitted && !k->acked;
+}
+
+/* What the script says of this look. */
+static void play_script(tickets *ts, uint64_t look)
+{
+    for (; ts->script_at < ts->script_end && ts->script[ts->script_at].look == look;
+         ts->script_at++) {
+        const hi_completion *next = &ts->script[ts->script_at];
+        const bool live = next->ticket && next->ticket <= ts->ids.num_fresh &&
+                          slab_is_live(&ts->ids, next->ticket);
+        hi_ticket *k = live ? record(ts, next->ticket) : NULL;
+        if (k && is_under_way(k) && k->t.state == TRANSFER_QUEUED)
+            controller_end(ts->controller, &k->t, next->status);
+        else
+            ts->script_missed++;
+    }
+}
+
+void tickets_take_done(tickets *ts)
+{
+    bool writes = false;
+    const uint64_t look = 2 * ++ts->looks + ts->waited;
+    if (ts->script) play_script(ts, look);
+    for (transfer *t; (t = controller_take(ts->controller));) {
+        hi_ticket *k = (hi_ticket *)t;
+        writes |= t->kind == TRANSFER_WRITE;
+        ts->complained = false;
+        ts->last_done_ns = now(ts);
+        if (ts->tell) ts->tell(ts->tell_user, &(hi_completion){look, k->id, t->status});
+        acknowledge(ts, k);
+    }
+    if (writes) settle_writes(ts);
+    store_trouble_tell(&ts->trouble, ts->env, ts->params.ops->who);
 }
 
 /* Something is under way and nothing ended for long: says what, once, until something does. */
@@ -330,6 +362,30 @@ void tickets_abandon_all(tickets *ts)
         tickets_drop(ts, k);
     ts->oldest_write = ts->newest_write = NULL;
     ts->writes = 0;
+}
+
+rad_status tickets_begin_script(tickets *ts)
+{
+    if (!ts->params.deterministic || ts->ids.num_live) return RAD_E_UNSUPPORTED;
+    ts->script = rad_alloc(ts->env, ts->params.max * sizeof *ts->script);
+    if (!ts->script) return RAD_E_NOMEM;
+    controller_begin_script(ts->controller);
+    return RAD_OK;
+}
+
+rad_status tickets_add_to_script(tickets *ts, const hi_completion *done)
+{
+    if (!ts->script) return RAD_E_UNSUPPORTED;
+    if (ts->script_end == ts->params.max) return RAD_E_LIMIT;
+    ts->script[ts->script_end++] = *done;
+    return RAD_OK;
+}
+
+uint32_t tickets_end_of_call(tickets *ts)
+{
+    const uint32_t missed = ts->script_missed + ts->script_end - ts->script_at;
+    ts->script_at = ts->script_end = ts->script_missed = 0;
+    return missed;
 }
 
 rad_status tickets_wait(tickets *ts, uint64_t timeout_ns)

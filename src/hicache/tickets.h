@@ -22,6 +22,7 @@
 #include "base/slab.h"
 #include "base/span.h"
 #include "hicache/cache_controller.h"
+#include "hicache/completion.h"
 #include "hicache/page_store.h"
 
 enum {
@@ -118,6 +119,14 @@ typedef struct tickets {
     bool complained;       /* that no transfer ends */
     uint64_t last_done_ns; /* when one did */
     store_trouble trouble;
+
+    uint64_t looks; /* for what is done */
+    bool waited;    /* this one is for a load that has come */
+    hi_completion_fn tell;
+    void *tell_user;
+    hi_completion *script; /* [params.max], NULL: there is none */
+    uint32_t script_at, script_end;
+    uint32_t script_missed; /* no such transfer was under way */
 } tickets;
 
 /* `env` and what params point to stay where they are. Failing leaves nothing behind once
@@ -179,6 +188,11 @@ void tickets_poll(tickets *ts);
 /* Ends all transfers, and drops all tickets without a trace in the trees. Pages of loads whose
  * requests are there still are those requests'. */
 void tickets_abandon_all(tickets *ts);
+
+/* As hi_begin_script and its neighbours in completion.h. */
+rad_status tickets_begin_script(tickets *ts);
+rad_status tickets_add_to_script(tickets *ts, const hi_completion *done);
+uint32_t tickets_end_of_call(tickets *ts);
 
 /* As rad_hicache_wait and rad_hicache_drain, hi_pump and hi_describe. */
 rad_status tickets_wait(tickets *ts, uint64_t timeout_ns);

@@ -8,6 +8,7 @@
 #include "trace/record_read.h"
 
 #include <radish/cache.h>
+#include <radish/host_kv_pool.h>
 
 typedef struct record_cache {
     rad_env env;   /* the caller's, for memory */
@@ -19,6 +20,11 @@ typedef struct record_cache {
     rad_req_to_token_pool *rows;
     rad_state_pool *states; /* NULL: no recurrent layers */
     rad_cache *cache;
+    rad_cache *tiers; /* the one with a host tier, `cache` or what it wraps; NULL: there is none */
+    rad_token_to_kv_pool *numbers; /* which moves nothing, but a tier is made of it */
+    rad_host_kv_pool *host;
+    rad_page *kept; /* [num_pages]: free pages that the server's requests had taken */
+    uint32_t num_kept, num_pages;
 } record_cache;
 
 /* Reads all of the record first. It stays where it is until record_cache_fini, which is right after
@@ -27,5 +33,12 @@ typedef struct record_cache {
 rad_status record_cache_init(record_cache *c, const rad_env *env, const void *bytes, uint64_t size,
                              rad_error *err);
 void record_cache_fini(record_cache *c);
+
+/* As many pages are free as in the server, whose requests have theirs before they publish them: the
+ * rest is kept. False: there are not so many. For calls with tiers, which look at them. */
+bool record_cache_keep(record_cache *c, uint64_t free_pages);
+
+/* `count` are to be taken: so many are free, if they are there at all. */
+void record_cache_make_room(record_cache *c, uint32_t count);
 
 #endif

@@ -8,42 +8,14 @@
  * of the cache refuses is a difference. */
 #include "replay/replay_record.h"
 
-#include "replay/record_cache.h"
+#include "replay/replay_private.h"
 
+#include <radish/hicache.h>
 #include <radish/retention.h>
 #include <radish/session.h>
 
 #include <stdarg.h>
 #include <stdio.h>
-
-enum { BUCKETS = 4096, MOST_LIVE = 1 << 20 };
-
-typedef struct live { /* a request between arrival and end */
-    struct live *next;
-    uint64_t id;
-    rad_token *tokens;
-    uint64_t cap;
-    uint32_t num_tokens; /* whole pages that are known, and up to the end of the prompt */
-    uint32_t page;       /* its last known one, */
-    uint32_t num_pages;  /* and how many that makes */
-    uint32_t number;     /* of its namespace */
-    uint32_t session;
-    uint32_t num_prompt;
-    int32_t priority;
-    rad_req_kv kv;
-} live;
-
-typedef struct replay {
-    rad_env env;
-    record_reader *reader;
-    replay_result *result;
-    record_cache c;  /* like the server's */
-    rad_page *pages; /* scratch: of a request, up to c.room */
-    uint32_t page_size;
-    uint32_t num_live;
-    live *buckets[BUCKETS];
-    char name[16]; /* of a namespace */
-} replay;
 
 /* ---- life ---- */
 
@@ -68,9 +40,7 @@ static void replay_fini(replay *p)
 
 /* ---- what is different ---- */
 
-static void differ(replay *p, const record_op *op, const char *fmt, ...) RAD_PRINTF(3, 4);
-
-static void differ(replay *p, const record_op *op, const char *fmt, ...)
+void replay_differ(replay *p, const record_op *op, const char *fmt, ...)
 {
     replay_result *r = p->result;
     char what[128];
@@ -84,20 +54,20 @@ static void differ(replay *p, const record_op *op, const char *fmt, ...)
              1e-6 * (double)op->time_us, what);
 }
 
-static void compare(replay *p, const record_op *op, const char *what, uint64_t ours,
+void replay_compare(replay *p, const record_op *op, const char *what, uint64_t ours,
                     uint64_t recorded)
 {
     if (ours != recorded)
-        differ(p, op, "%s: %llu here, %llu recorded", what, (unsigned long long)ours,
-               (unsigned long long)recorded);
+        replay_differ(p, op, "%s: %llu here, %llu recorded", what, (unsigned long long)ours,
+                      (unsigned long long)recorded);
 }
 
-static void compare_status(replay *p, const record_op *op, rad_status ours, uint64_t recorded)
+void replay_compare_status(replay *p, const record_op *op, rad_status ours, uint64_t recorded)
 {
     const int64_t was = record_unzigzag(recorded);
     if ((int64_t)ours != was)
-        differ(p, op, "%s here, %s recorded", rad_status_name(ours),
-               rad_status_name((rad_status)was));
+        replay_differ(p, op, "%s here, %s recorded", rad_status_name(ours),
+                      rad_status_name((rad_status)was));
 }
 
 /* ---- requests ---- */
@@ -194,7 +164,7 @@ static rad_status match(replay *p, live *q, const record_op *op, rad_error *err)
     if (q->kv.row || q->kv.lock.held) put_back(p, q);
     rad_row row;
     if (rad_req_to_token_alloc(p->c.rows, &row) != RAD_OK) {
-        differ(p, op, "no row is free here");
+        replay_differ(p, op, "no row is free here");
         return RAD_OK;
     }
     rad_match m = {0};
@@ -205,7 +175,7 @@ static rad_status match(replay *p, live *q, const record_op *op, rad_error *err)
     if (rad_cache_match_prefix(p->c.cache, &key, slots, &m, NULL) == RAD_OK &&
         rad_cache_inc_lock_ref(p->c.cache, m.last_node, &q->kv.lock, NULL) == RAD_OK)
         prefix = m.prefix_tokens;
-    compare(p, op, "tokens found", prefix, op->field[2]);
+    replay_compare(p, op, "tokens found", prefix, op->field[2]);
     q->kv.row = row;
     q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = prefix;
     return RAD_OK;
@@ -219,7 +189,7 @@ static void begin(replay *p, live *q, const record_op *op)
     q->kv.protected_len = q->kv.committed_len = q->kv.allocated_len = 0;
     q->kv.key = key_of(p, q, q->kv.key.num_tokens);
     const rad_status status = rad_session_begin(p->c.cache, &q->kv, NULL);
-    compare_status(p, op, status, op->field[1]);
+    replay_compare_status(p, op, status, op->field[1]);
     if (q->kv.row || (status < 0 && !q->kv.turn) || status == RAD_AGAIN) {
         (void)rad_req_to_token_free(p->c.rows, row); /* it has another; or it matches again */
     } else {
@@ -235,7 +205,7 @@ static void admit(replay *p, const live *q, const record_op *op)
     const uint64_t cached = q->kv.committed_len + op->field[4];
     ours->prompt_tokens += q->num_prompt;
     ours->cached_tokens += cached;
-    compare(p, op, "cached tokens", cached, op->field[1]);
+    replay_compare(p, op, "cached tokens", cached, op->field[1]);
 }
 
 /* Slots up to what the server had computed when it published. */
@@ -252,14 +222,15 @@ static rad_status commit(replay *p, live *q, const record_op *op, uint64_t commi
     }
     kv->key = key_of(p, q, q->num_tokens);
     if (!kv->row || committed < kv->committed_len) {
-        differ(p, op, "%llu tokens are computed, %u were cached", (unsigned long long)committed,
-               kv->committed_len);
+        replay_differ(p, op, "%llu tokens are computed, %u were cached",
+                      (unsigned long long)committed, kv->committed_len);
         return RAD_OK;
     }
     const uint32_t have = (kv->allocated_len + ps - 1) / ps;
     const uint32_t need = ((uint32_t)committed + ps - 1) / ps;
+    if (need > have) record_cache_make_room(&p->c, need - have);
     if (need > have && rad_kv_alloc(p->c.alloc, p->pages, need - have) != RAD_OK) {
-        differ(p, op, "no %u pages are free here", need - have);
+        replay_differ(p, op, "no %u pages are free here", need - have);
         return RAD_OK;
     }
     rad_slot *row = rad_req_to_token_row(p->c.rows, kv->row);
@@ -278,7 +249,7 @@ static void set_states(replay *p, rad_req_kv *kv, const record_op *op, uint64_t 
     if (!p->c.states) return;
     if ((state_len && !kv->state && rad_state_alloc(p->c.states, &kv->state) != RAD_OK) ||
         (spare_len && !kv->spare_state && rad_state_alloc(p->c.states, &kv->spare_state) != RAD_OK))
-        differ(p, op, "no state is free here");
+        replay_differ(p, op, "no state is free here");
     kv->state_len = kv->state ? (uint32_t)RAD_MIN(state_len, kv->committed_len) : 0;
     kv->spare_len = kv->spare_state ? (uint32_t)RAD_MIN(spare_len, kv->committed_len) : 0;
 }
@@ -287,10 +258,11 @@ static rad_status release_window(replay *p, live *q, const record_op *op, rad_er
 {
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
-    compare_status(p, op,
-                   rad_cache_release_window(p->c.cache, &q->kv,
-                                            (uint32_t)RAD_MIN(op->field[2], UINT32_MAX), NULL),
-                   op->field[3]);
+    replay_compare_status(p, op,
+                          rad_cache_release_window(p->c.cache, &q->kv,
+                                                   (uint32_t)RAD_MIN(op->field[2], UINT32_MAX),
+                                                   NULL),
+                          op->field[3]);
     return RAD_OK;
 }
 
@@ -298,13 +270,13 @@ static void put_state(replay *p, const live *q, const record_op *op)
 {
     rad_state state = 0;
     if (p->c.states && rad_state_alloc(p->c.states, &state) != RAD_OK) {
-        differ(p, op, "no state is free here");
+        replay_differ(p, op, "no state is free here");
         return;
     }
     const rad_status status =
         rad_cache_put_state(p->c.cache, q->kv.lock.node,
                             (uint32_t)RAD_MIN(op->field[1], (uint64_t)INT32_MAX), state, NULL);
-    compare_status(p, op, status, op->field[2]);
+    replay_compare_status(p, op, status, op->field[2]);
     if (status != RAD_OK && state) (void)rad_state_free(p->c.states, state);
 }
 
@@ -313,9 +285,9 @@ static rad_status unfinished(replay *p, live *q, const record_op *op, rad_error 
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
     set_states(p, &q->kv, op, op->field[5], op->field[6]);
-    compare_status(p, op, rad_cache_unfinished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL),
-                   op->field[3]);
-    compare(p, op, "tokens that are the tree's", q->kv.protected_len, op->field[4]);
+    replay_compare_status(
+        p, op, rad_cache_unfinished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL), op->field[3]);
+    replay_compare(p, op, "tokens that are the tree's", q->kv.protected_len, op->field[4]);
     return RAD_OK;
 }
 
@@ -324,8 +296,8 @@ static rad_status finished(replay *p, live *q, const record_op *op, rad_error *e
     rad_status status = commit(p, q, op, op->field[1], err);
     if (status != RAD_OK) return status;
     set_states(p, &q->kv, op, op->field[4], op->field[5]);
-    compare_status(p, op, rad_cache_finished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL),
-                   op->field[3]);
+    replay_compare_status(
+        p, op, rad_cache_finished_req(p->c.cache, &q->kv, op->field[2] != 0, NULL), op->field[3]);
     if (q->kv.row || q->kv.lock.held) put_back(p, q);
     return RAD_OK;
 }
@@ -351,7 +323,7 @@ static void leave(replay *p, live **at, const record_op *op)
     r->aborted += op->field[1] == 3;
     r->failed += op->field[1] == 4;
     if (q->kv.row || q->kv.lock.held) {
-        differ(p, op, "request %llu has ended and holds pages", (unsigned long long)q->id);
+        replay_differ(p, op, "request %llu has ended and holds pages", (unsigned long long)q->id);
         put_back(p, q);
     }
     forget(p, at);
@@ -377,6 +349,16 @@ static rad_status of_request(replay *p, const record_op *op, rad_error *err)
     case RECORD_PIN:
     case RECORD_RETAIN: retain(p, q, op); return RAD_OK;
     case RECORD_LEAVE: leave(p, at, op); return RAD_OK;
+    case RECORD_LOAD: {
+        const uint32_t asked = (uint32_t)RAD_MIN(op->field[1], (uint64_t)q->num_tokens);
+        const rad_key key = key_of(p, q, asked);
+        q->kv.key = key_of(p, q, q->num_tokens);
+        replay_load_back(p, q, op, &key);
+        return RAD_OK;
+    }
+    case RECORD_LOADED:
+        replay_compare_status(p, op, rad_hicache_load_status(p->c.tiers, &q->kv), op->field[1]);
+        return RAD_OK;
     default: return RAD_OK;
     }
 }
@@ -394,52 +376,59 @@ static void compare_counters(replay *p, const record_op *op)
     r->ours.num_nodes = stats.num_nodes;
     r->ours.splits = stats.splits;
     r->ours.merges = stats.merges;
-    r->recorded = (record_counters){op->field[0], op->field[1], op->field[2], op->field[3],
-                                    op->field[4], op->field[5], op->field[6]};
-    compare(p, op, "prompt tokens", r->ours.prompt_tokens, r->recorded.prompt_tokens);
-    compare(p, op, "cached tokens", r->ours.cached_tokens, r->recorded.cached_tokens);
-    compare(p, op, "evicted tokens", r->ours.evicted_tokens, r->recorded.evicted_tokens);
-    compare(p, op, "inserted tokens", r->ours.inserted_tokens, r->recorded.inserted_tokens);
-    compare(p, op, "nodes", r->ours.num_nodes, r->recorded.num_nodes);
-    compare(p, op, "splits", r->ours.splits, r->recorded.splits);
-    compare(p, op, "merges", r->ours.merges, r->recorded.merges);
+    r->recorded.prompt_tokens = op->field[0];
+    r->recorded.cached_tokens = op->field[1];
+    r->recorded.evicted_tokens = op->field[2];
+    r->recorded.inserted_tokens = op->field[3];
+    r->recorded.num_nodes = op->field[4];
+    r->recorded.splits = op->field[5];
+    r->recorded.merges = op->field[6];
+    replay_compare(p, op, "prompt tokens", r->ours.prompt_tokens, r->recorded.prompt_tokens);
+    replay_compare(p, op, "cached tokens", r->ours.cached_tokens, r->recorded.cached_tokens);
+    replay_compare(p, op, "evicted tokens", r->ours.evicted_tokens, r->recorded.evicted_tokens);
+    replay_compare(p, op, "inserted tokens", r->ours.inserted_tokens, r->recorded.inserted_tokens);
+    replay_compare(p, op, "nodes", r->ours.num_nodes, r->recorded.num_nodes);
+    replay_compare(p, op, "splits", r->ours.splits, r->recorded.splits);
+    replay_compare(p, op, "merges", r->ours.merges, r->recorded.merges);
 }
 
 static void open_session(replay *p, const record_op *op)
 {
     rad_session session = 0;
     const rad_status status = rad_session_open(p->c.cache, &session);
-    compare_status(p, op, status, op->field[1]);
-    if (status == RAD_OK) compare(p, op, "the session's name", session, op->field[0]);
+    replay_compare_status(p, op, status, op->field[1]);
+    if (status == RAD_OK) replay_compare(p, op, "the session's name", session, op->field[0]);
 }
 
-static rad_status play(replay *p, const record_op *op, rad_error *err)
+static rad_status play_one(replay *p, const record_op *op, rad_error *err)
 {
     uint64_t evicted;
     p->c.now_us = op->time_us;
+    if (replay_of_tiers(p, op)) return RAD_OK;
     switch (op->kind) {
     case RECORD_ARRIVE: return arrive(p, op, err);
     case RECORD_EVICT:
         (void)rad_cache_evict(p->c.cache, op->field[0], &evicted, NULL);
-        compare(p, op, "tokens evicted", evicted, op->field[1]);
+        replay_compare(p, op, "tokens evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_EVICT_WINDOW:
         (void)rad_cache_evict_window(p->c.cache, op->field[0], &evicted);
-        compare(p, op, "window tokens evicted", evicted, op->field[1]);
+        replay_compare(p, op, "window tokens evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_EVICT_STATE:
         (void)rad_cache_evict_state(p->c.cache, op->field[0], &evicted);
-        compare(p, op, "snapshots evicted", evicted, op->field[1]);
+        replay_compare(p, op, "snapshots evicted", evicted, op->field[1]);
         return RAD_OK;
     case RECORD_RELEASE_IDLE:
-        compare(p, op, "sessions released",
-                rad_session_release_idle(p->c.cache, (uint32_t)RAD_MIN(op->field[0], UINT32_MAX)),
-                op->field[1]);
+        replay_compare(
+            p, op, "sessions released",
+            rad_session_release_idle(p->c.cache, (uint32_t)RAD_MIN(op->field[0], UINT32_MAX)),
+            op->field[1]);
         return RAD_OK;
     case RECORD_OPEN: open_session(p, op); return RAD_OK;
     case RECORD_CLOSE:
-        compare_status(p, op, rad_session_close(p->c.cache, (rad_session)op->field[0]),
-                       op->field[1]);
+        replay_compare_status(p, op, rad_session_close(p->c.cache, (rad_session)op->field[0]),
+                              op->field[1]);
         return RAD_OK;
     case RECORD_RESET: return rad_cache_reset(p->c.cache);
     case RECORD_COUNTERS: compare_counters(p, op); return RAD_OK;
@@ -451,6 +440,13 @@ static rad_status play(replay *p, const record_op *op, rad_error *err)
     case RECORD_LOST: return RAD_OK;
     default: return of_request(p, op, err);
     }
+}
+
+static rad_status play(replay *p, const record_op *op, rad_error *err)
+{
+    const rad_status status = play_one(p, op, err);
+    replay_end_of_call(p, op);
+    return status;
 }
 
 bool replay_is_exact(const replay_result *r)

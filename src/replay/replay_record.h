@@ -12,6 +12,7 @@
 typedef struct record_counters { /* of RECORD_COUNTERS */
     uint64_t prompt_tokens, cached_tokens, evicted_tokens, inserted_tokens;
     uint64_t num_nodes, splits, merges;
+    uint64_t written_tokens, loaded_tokens, host_evicted_tokens; /* of RECORD_TIER_COUNTERS */
 } record_counters;
 
 typedef struct replay_result {
@@ -23,6 +24,7 @@ typedef struct replay_result {
     uint64_t lost;                  /* operations that the record says it lacks */
     uint64_t comparisons;           /* times that all counters were compared */
     record_counters ours, recorded; /* the last time */
+    bool has_tiers;                 /* they were compared, too */
     record_inexact inexact;         /* why the replay cannot be exact; 0: it can */
     record_end end;
     uint64_t duration_us;

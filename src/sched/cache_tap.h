@@ -27,7 +27,16 @@ typedef enum cache_tap_kind {
     TAP_PIN,          /* num_tokens of r, or of a key without one; asked: ns */
     TAP_RETAIN,       /* num_tokens of r */
     TAP_RESET,
-    TAP_LEAVE /* r has ended */
+    TAP_LEAVE,     /* r has ended */
+    TAP_POLL,      /* what is done is taken; free_pages before it. With tiers, like the rest */
+    TAP_COMPLETED, /* before the operation that finds it: ticket, status; asked: hi_completion.look
+                    * (hicache/completion.h) */
+    TAP_LOAD,      /* num_tokens were looked for on the host; asked: tokens at most; free_pages;
+                    * status: rad_load_refusal; answer: loaded tokens */
+    TAP_READY,     /* loads begin */
+    TAP_LOADED,    /* how r's load ended: status */
+    TAP_CLEAR,     /* asked: RAD_TIER_...; status */
+    TAP_STORE      /* a store was attached */
 } cache_tap_kind;
 
 typedef struct cache_tap_op {
@@ -37,6 +46,8 @@ typedef struct cache_tap_op {
     int32_t status;
     uint64_t asked, answer;
     uint32_t state_len, spare_len; /* of TAP_UNFINISHED, TAP_FINISHED: as in rad_req_kv; 0: none */
+    uint32_t ticket;
+    uint32_t free_pages; /* of the device: with tiers some decisions look at them */
 } cache_tap_op;
 
 /* NULL fn: nobody listens, and a branch is all that it costs. */

@@ -149,7 +149,7 @@ bool scheduler_step(scheduler *s)
     s->drafts.prepare_ns = 0;
     uint64_t forward_ns = s->stats.forward_ns, model_ns = forward_ns + s->stats.sample_ns;
 
-    rad_cache_poll(s->pools.tree_cache); /* finished transfers become visible */
+    tiers_poll(s);
     bool busy = release_cancelled(s), verified = false;
     tiers_admit_fetched(s);
     step_work work = {0};

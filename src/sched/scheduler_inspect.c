@@ -142,6 +142,7 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
     if (s->tiers.on) {
         rad_status status = rad_hicache_clear(s->pools.tree_cache, tiers, err);
+        CACHE_TAP(&s->pools.tap, TAP_CLEAR, .asked = tiers, .status = status);
         if (status == RAD_OK && tiers & RAD_TIER_DEVICE) draft_recent_clear(&s->drafts.recent);
         begin_anew(s);
         return status;
@@ -154,6 +155,7 @@ rad_status scheduler_flush_tiers(scheduler *s, uint32_t tiers, rad_error *err)
 rad_status scheduler_attach_storage(scheduler *s, const rad_storage *storage, rad_error *err)
 {
     if (!scheduler_is_idle(s)) return rad_fail(err, RAD_AGAIN, "scheduler: requests are running");
+    CACHE_TAP(&s->pools.tap, TAP_STORE);
     return rad_hicache_attach_storage(s->pools.inner_cache, storage, err);
 }
 

@@ -5,6 +5,8 @@
  * the store does, the request reaches the queue. */
 #include "sched/scheduler_impl.h"
 
+#include "hicache/completion.h"
+
 #include <radish/session.h>
 
 enum { WAIT_NS = 2000000, DRAIN_S = 10, MOST_WAITS = 500 };
@@ -60,6 +62,13 @@ static rad_status create_host_pools(scheduler *s, rad_error *err)
     return status ? status : create_host_states(s, below_states, err);
 }
 
+static void tell_completion(void *scheduler_, const hi_completion *done)
+{
+    const scheduler *s = scheduler_;
+    CACHE_TAP(&s->pools.tap, TAP_COMPLETED, .ticket = done->ticket, .asked = done->look,
+              .status = done->status);
+}
+
 /* The cache itself, over the tiers if there are some. */
 static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_error *err)
 {
@@ -79,7 +88,10 @@ static rad_status create_inner(scheduler *s, const rad_cache_params *tree, rad_e
     tiers.window_host_pool = s->tiers.window_host_pool;
     tiers.host_states = s->tiers.host_states;
     tiers.tier_events = s->params.kv_events;
-    return rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
+    status = rad_hicache_create(&s->env, &tiers, &s->pools.inner_cache, err);
+    if (status == RAD_OK && s->pools.tap.fn)
+        (void)hi_tell_completions(s->pools.inner_cache, tell_completion, s);
+    return status;
 }
 
 rad_status tiers_create_cache(scheduler *s, const rad_cache_params *tree, rad_error *err)
@@ -110,6 +122,22 @@ void tiers_fini(scheduler *s)
     rad_host_kv_pool_destroy(s->tiers.window_host_pool);
     rad_state_pool_destroy(s->tiers.host_states);
     rad_free(&s->env, s->tiers.fetching, s->tiers.max_fetching * sizeof *s->tiers.fetching);
+}
+
+void tiers_poll(scheduler *s)
+{
+    const uint32_t free_pages = rad_kv_available_pages(s->pools.kv_allocator);
+    rad_cache_poll(s->pools.tree_cache);
+    if (s->tiers.on) CACHE_TAP(&s->pools.tap, TAP_POLL, .free_pages = free_pages);
+}
+
+/* Waits for a transfer, and polls. */
+static rad_status wait_for_any(const scheduler *s)
+{
+    const uint32_t free_pages = rad_kv_available_pages(s->pools.kv_allocator);
+    const rad_status status = rad_hicache_wait(s->pools.inner_cache, WAIT_NS);
+    CACHE_TAP(&s->pools.tap, TAP_POLL, .free_pages = free_pages);
+    return status;
 }
 
 /* ---- prefetches ---- */
@@ -193,21 +221,30 @@ void tiers_load_back(scheduler *s, const prefill_adder *adder, req *r, const rad
         /* A page is left, so that what is loaded is not in the way of the rest. */
         uint64_t room = prefill_adder_load_room(adder, r), page = s->pools.page_size;
         loaded->why = RAD_LOAD_OVER_QUOTA;
-        if (room > page && prefill_adder_has_state_to_load(adder, r, !s->num_running))
-            (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
+        if (room <= page || !prefill_adder_has_state_to_load(adder, r, !s->num_running)) continue;
+        const uint32_t free_pages = rad_kv_available_pages(s->pools.kv_allocator);
+        (void)rad_hicache_load_back(s->pools.inner_cache, &r->kv, key, room - page, loaded);
+        CACHE_TAP(&s->pools.tap, TAP_LOAD, r, key->num_tokens, (int32_t)loaded->why, room - page,
+                  loaded->tokens, .free_pages = free_pages);
+        s->tiers.took_a_load |= loaded->why == RAD_LOAD_TAKEN;
     } while ((loaded->why == RAD_LOAD_NO_DEVICE_PAGES || loaded->why == RAD_LOAD_OVER_QUOTA) &&
              waits-- > 0 && tiers_wait_for_pages(s));
 }
 
 void tiers_ready_to_load(scheduler *s)
 {
-    if (s->tiers.on) (void)rad_hicache_ready_to_load(s->pools.inner_cache);
+    if (!s->tiers.on) return;
+    (void)rad_hicache_ready_to_load(s->pools.inner_cache);
+    if (s->tiers.took_a_load) CACHE_TAP(&s->pools.tap, TAP_READY);
+    s->tiers.took_a_load = false;
 }
 
 bool tiers_lost(scheduler *s, req *r)
 {
-    if (!r->kv.load || rad_hicache_load_status(s->pools.inner_cache, &r->kv) == RAD_OK)
-        return false;
+    if (!r->kv.load) return false;
+    const rad_status status = rad_hicache_load_status(s->pools.inner_cache, &r->kv);
+    CACHE_TAP(&s->pools.tap, TAP_LOADED, r, .status = status);
+    if (status == RAD_OK) return false;
     rad_log(&s->env, RAD_LOG_WARN,
             "scheduler: a load from the host failed, its tokens are computed");
     s->stats.lost_loads++;
@@ -240,17 +277,17 @@ bool tiers_wait_for_pages(scheduler *s)
     rad_hicache_stats stats;
     if (!s->tiers.on) return false;
     uint64_t before = s->tiers.releases;
-    rad_cache_poll(s->pools.tree_cache);
+    tiers_poll(s);
     tiers_note_releases(s);
     if (s->tiers.releases != before) return true; /* they came free meanwhile */
     (void)rad_hicache_get_stats(s->pools.inner_cache, &stats);
     if (!stats.device_holds) return false;
-    (void)rad_hicache_wait(s->pools.inner_cache, WAIT_NS);
+    (void)wait_for_any(s);
     tiers_note_releases(s);
     return true;
 }
 
 bool tiers_wait(scheduler *s)
 {
-    return s->tiers.on && rad_hicache_wait(s->pools.inner_cache, WAIT_NS) != RAD_NONE;
+    return s->tiers.on && wait_for_any(s) != RAD_NONE;
 }

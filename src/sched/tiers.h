@@ -25,11 +25,15 @@ typedef struct sched_tiers {
     uint64_t releases; /* rad_hicache_stats.device_releases when the step was planned */
     bool on;           /* else there is only the device */
     bool waits;        /* the policy is not best_effort */
+    bool took_a_load;  /* since tiers_ready_to_load */
 } sched_tiers;
 
 /* The cache of `tree`, with the tiers that s->params ask for. */
 rad_status tiers_create_cache(struct scheduler *s, const rad_cache_params *tree, rad_error *err);
 void tiers_fini(struct scheduler *s); /* before the pools go */
+
+/* What transfers have brought becomes visible. Also without tiers. */
+void tiers_poll(struct scheduler *s);
 
 /* A request has arrived. True: it is fetching; else it goes to the queue. */
 bool tiers_arrive(struct scheduler *s, req *r);

@@ -29,6 +29,13 @@ static const record_shape shapes[RECORD_KINDS] = {
     [RECORD_PRICES] = {"prices", 4, false},
     [RECORD_LOST] = {"lost", 1, false},
     [RECORD_INEXACT] = {"inexact", 1, false},
+    [RECORD_POLL] = {"poll", 1, false},
+    [RECORD_COMPLETED] = {"completed", 3, false},
+    [RECORD_LOAD] = {"load", 6, false},
+    [RECORD_READY] = {"ready", 0, false},
+    [RECORD_LOADED] = {"loaded", 2, false},
+    [RECORD_CLEAR] = {"clear", 2, false},
+    [RECORD_TIER_COUNTERS] = {"tier_counters", 8, false},
 };
 
 const record_shape *record_shape_of(unsigned kind)
@@ -40,7 +47,8 @@ const char *record_inexact_name(unsigned why)
 {
     static const char *const names[RECORD_INEXACT_REASONS] = {
         [RECORD_INEXACT_NONE] = "nothing",
-        [RECORD_INEXACT_TIERS] = "the cache had tiers, whose transfers end when they end",
+        [RECORD_INEXACT_TIERS] = "the cache had tiers below the device with a store, windows or "
+                                 "states",
         [RECORD_INEXACT_PIN] = "a prefix was pinned that no request had",
         [RECORD_INEXACT_CHUNK] = "the server ran without a prefix cache",
         [RECORD_INEXACT_TURNS] = "streaming sessions compare tokens within a page, and keep states",
@@ -58,6 +66,16 @@ static const record_head_line lines[] = {
     LINE(max_total_tokens, 1, INT32_MAX),
     LINE(max_pinned_tokens, 0, INT32_MAX),
     LINE(host_tokens, 0, UINT64_MAX),
+    LINE(write_policy, 0, 2),
+    LINE(load_back_threshold, 0, INT32_MAX),
+    LINE(max_transfers, 0, UINT16_MAX),
+    LINE(demote_tokens, 0, UINT64_MAX),
+    LINE(prefetch_tokens, 0, UINT64_MAX),
+    LINE(host_max_pinned_tokens, 0, UINT64_MAX),
+    LINE(host_policy, 0, 255),
+    LINE(host_protected_threshold, 0, UINT32_MAX),
+    LINE(host_cost_half_life_percent, 0, UINT32_MAX),
+    LINE(host_cost_attention_tokens, 0, UINT32_MAX),
     LINE(page_size, 1, 1 << 20),
     LINE(chunk, 0, 1),
     LINE(policy, 0, 255),

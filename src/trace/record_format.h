@@ -69,12 +69,22 @@ typedef enum record_kind {
                       * request's step; and what a step takes at least */
     RECORD_LOST,     /* operations that were not written down before this one */
     RECORD_INEXACT,  /* why (record_inexact): from here on no replay can be exact */
+    RECORD_POLL, /* free pages of the device: what transfers have brought is taken. This and what
+                  * follows: with a host tier */
+    RECORD_COMPLETED, /* ticket, look, status: a transfer that the next operation finds done */
+    RECORD_LOAD,   /* request, tokens asked for, tokens at most, free pages, tokens that come from
+                    * the host, why not more (rad_load_refusal) */
+    RECORD_READY,  /* loads begin */
+    RECORD_LOADED, /* request, status of its load */
+    RECORD_CLEAR,  /* tiers (RAD_TIER_...), status */
+    RECORD_TIER_COUNTERS, /* tokens written to the host, loaded from it, evicted there, not written,
+                           * cached there now; loads and writes that failed; transfers now */
     RECORD_KINDS
 } record_kind;
 
 typedef enum record_inexact {
     RECORD_INEXACT_NONE = 0,
-    RECORD_INEXACT_TIERS, /* transfers end when they end */
+    RECORD_INEXACT_TIERS, /* what a store has is not known, nor windows and states on the host */
     RECORD_INEXACT_PIN,   /* a prefix was pinned that no request had */
     RECORD_INEXACT_CHUNK, /* there is no cache */
     RECORD_INEXACT_TURNS, /* streaming sessions compare tokens within a page, and keep states */
@@ -113,6 +123,10 @@ typedef struct record_head {
     uint64_t max_total_tokens;
     uint64_t max_pinned_tokens;
     uint64_t host_tokens; /* of the tier below; 0: none */
+    uint64_t write_policy, load_back_threshold, max_transfers, demote_tokens, prefetch_tokens,
+        host_max_pinned_tokens; /* of which: as in rad_hicache_params */
+    uint64_t host_policy, host_protected_threshold, host_cost_half_life_percent,
+        host_cost_attention_tokens;
     uint64_t page_size;
     uint64_t chunk; /* 1: nothing is cached */
     uint64_t policy;

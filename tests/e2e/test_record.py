@@ -25,6 +25,7 @@ import tiny_gguf
 from radish_e2e import HANG, ROOT, STORIES, TINY, Server, check, long_run, radish, run, story_golden
 from soak_works import RARE, TEMPLATE, WORKS, Client
 
+TIER = ("--enable-hierarchical-cache", "--hicache-ratio", 1.5)
 IDS = [1] + story_golden()[0]["greedy_ids"]
 WORDS = "fox dog king tree queen boat bird hill".split()
 SECONDS = float(os.environ.get("RADISH_RECORD_SECONDS") or 1800)
@@ -115,7 +116,9 @@ def test_a_replay_counts_what_the_server_counted():
     print("seed", seed)
     for options in (("--max-total-tokens", 330),
                     ("--max-total-tokens", 400, "--page-size", 16, "--radix-eviction-policy", "slru"),
-                    ("--max-total-tokens", 400, "--enable-streaming-session", "--radix-eviction-policy", "cost")):
+                    ("--max-total-tokens", 400, "--enable-streaming-session", "--radix-eviction-policy", "cost"),
+                    ("--max-total-tokens", 330, *TIER),
+                    ("--max-total-tokens", 400, "--page-size", 16, *TIER, "--hicache-write-policy", "write_back")):
         with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
             path, figures = recorded(tmp, seed, *options)
             told = replay(path)
@@ -125,6 +128,8 @@ def test_a_replay_counts_what_the_server_counted():
             check(about["counters"]["evicted_tokens"] > 0 and about["counters"]["inserted_tokens"] > 400, about)
             check(about["aborted"] + about["finished"] + about["failed"] == about["requests"], about)
             same_counters(told, figures)
+            if TIER[0] in options:
+                check(about["counters"]["written_tokens"] > 0, about)
             check(told["format"] == "RADREC2" and told["cells"][0]["requests"] <= about["requests"], told)
             check(told["prices"]["from"] == "as the server measured them", told)
             words, _ = radish("replay", path)
@@ -193,7 +198,13 @@ def test_a_replay_counts_what_the_server_counted_whatever_it_does():
                     ("--schedule-policy", "fcfs", "--radix-eviction-policy", "priority"),
                     ("--chunked-prefill-size", 16, "--radix-eviction-policy", "filo"),
                     ("--speculative-algorithm", "tree,ngram", "--speculative-num-draft-tokens", 4),
-                    ("--page-size", 16, "--chunked-prefill-size", 32, "--max-running-requests", 4)):
+                    ("--page-size", 16, "--chunked-prefill-size", 32, "--max-running-requests", 4),
+                    (*TIER, "--page-size", 4, "--radix-eviction-policy", "lfu", "--hicache-copy-threads", 3),
+                    (*TIER, "--schedule-policy", "fcfs", "--hicache-write-policy", "write_back"),
+                    (*TIER, "--speculative-algorithm", "tree,ngram", "--speculative-num-draft-tokens", 4,
+                     "--hicache-write-policy", "write_through_selective"),
+                    (*TIER, "--enable-streaming-session", "--hicache-max-transfers", 4),
+                    (*TIER, "--page-size", 16, "--chunked-prefill-size", 32, "--hicache-load-back-threshold", 1)):
         with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
             path, figures = recorded(tmp, seed, "--max-total-tokens", 512, *options, requests=3000)
             told = replay(path)
@@ -280,10 +291,16 @@ def recorded_load(seconds, *options):
 
 @long_run
 def test_a_recorded_half_hour_replays_exactly():
-    """Sessions of both kinds, namespaces, priorities, aborts, forms, foretold answers, embeddings, flushes, and
-    a pool that is too small."""
-    about = recorded_load(SECONDS)
+    """Sessions of both kinds, namespaces, priorities, aborts, forms, foretold answers, embeddings, flushes, a
+    pool that is too small, and a host tier that is too small as well."""
+    about = recorded_load(SECONDS, *TIER)
     check(about["counters"]["evicted_tokens"] > 0 and about["aborted"] > 0, about)
+    check(about["counters"]["loaded_tokens"] > 0 and about["counters"]["host_evicted_tokens"] > 0, about)
+
+
+@long_run
+def test_recorded_minutes_without_a_tier_replay_exactly():
+    check(recorded_load(SECONDS / 6)["counters"]["evicted_tokens"] > 0)
 
 
 def test_there_is_no_text_in_it():
@@ -380,7 +397,8 @@ def test_the_banner_names_the_file_that_is_written():
 def test_where_no_replay_is_exact_it_says_why():
     with tempfile.TemporaryDirectory(prefix="radish-record-") as tmp:
         path = Path(tmp) / "server.rec"
-        with Server(STORIES, *SERVE, "--max-total-tokens", 300, "--enable-hierarchical-cache", "--record", path) as s:
+        with Server(STORIES, *SERVE, "--max-total-tokens", 300, "--enable-hierarchical-cache",
+                    "--hicache-storage-backend", f"file:{tmp}/store", "--record", path) as s:
             for i in range(6):
                 generate(s, IDS[:10 + 3 * i])
         about = replay(path)["replay"]

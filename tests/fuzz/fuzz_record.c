@@ -5,7 +5,7 @@
  * Bit 0 of `how`: the rest is the file as it is. Else it is the operations of one frame, behind a
  * head that is right and under a checksum that is right, since nobody would guess them; bit 1 puts
  * the same frame there twice, bits 2 and 3 choose the page size, 4 to 6
- * sessions, and bit 7 brings windows, states and retention.
+ * sessions, bit 5 a host tier as well, and bit 7 windows, states and retention instead of that.
  *
  * Whatever it says: it is replayed, or an error says why not in words; what it names is read as a
  * trace and played; and it takes no more memory than a small multiple of its bytes and its head
@@ -51,6 +51,9 @@ static size_t seal(uint8_t how, const uint8_t *data, size_t size)
                               .window = how >> 7 ? 128 : 0,
                               .window_tokens = how >> 7 ? 192 : 0,
                               .states = how >> 7 ? 8 : 0,
+                              .host_tokens = how >> 7 || !(how & 32) ? 0 : 512,
+                              .write_policy = how >> 4 & 1,
+                              .load_back_threshold = 1,
                               .max_pinned_tokens = 64};
     const uint8_t *bytes;
     size_t len;
