@@ -5,7 +5,7 @@
 set -u
 seconds=${1:-60}
 cd "$(dirname "$0")/.."
-tools/build.sh fuzz || exit 1
+tools/build.sh fuzz "${JOBS:-$(tools/cpus.sh)}" fuzzers || exit 1
 passed=0
 failed=0
 for target in build/fuzz/tests/fuzz/fuzz_*; do
