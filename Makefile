@@ -3,7 +3,8 @@
 #   make            build the release preset: build/release/radish
 #   make run        build the program, then serve the shipped model on 127.0.0.1:30000
 #   make test       every test, then again under sanitizers (needs no GPU)
-#   make test-long  the same with long random runs, fuzzing, clang, aarch64 (qemu) and musl
+#   make test-long  the same in long forms, fuzzing, clang, aarch64 (qemu), musl and packages: hours; PARTS="fuzz deb"
+#                   some of it (tools/run-long.sh)
 #   make bench      speed, each figure beside its limit; ARGS="trace model" some of it (tools/run-bench.sh)
 #   make install    program, libradish and headers; PREFIX=/usr/local, DESTDIR as usual
 #   make uninstall  what make install put there
@@ -36,11 +37,7 @@ test: build/deps-test build/clients/done
 
 test-long: build/deps-test build/clients/done build/agents/done build/deps-fuzz build/deps-long \
            build/deps-deb
-	@RADISH_TEST_LONG=1 tools/run-tests.sh $(JOBS)
-	@tools/run-fuzz.sh 600
-	@tools/run-ports.sh $(JOBS)
-	@tools/check-deb.sh
-	@tools/check-container.py
+	@JOBS=$(JOBS) tools/run-long.sh $(PARTS)
 
 fuzz: build/deps-fuzz
 	@tools/run-fuzz.sh $(or $(SECONDS),60)

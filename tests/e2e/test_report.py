@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """test_report.py - what is skipped inside of programs and scripts is noted, named and counted, and what
-lies beside the repository adds tests without being missed."""
+lies beside the repository adds tests without being missed; and a long run has all its parts."""
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -102,6 +104,39 @@ def test_the_last_line_counts_all_of_it():
         lines = report(tmp, good, parts="60 release build ok\n90 release test failed\n5 asan build failed\n",
                        want=1)
         check(lines[-1] == "0 passed, 2 failed", lines)
+
+
+def long_run_of(folder, *parts, want=0):
+    """tools/run-long.sh over tools that note how they were called, of which one may end with 3: its last lines, and
+    what was called."""
+    (folder / "calls").write_text("")
+    done = subprocess.run([folder / "tools/run-long.sh", *parts], capture_output=True, text=True,
+                          env={**os.environ, "JOBS": "5", "FUZZ_SECONDS": "7"})
+    check(done.returncode == want, done.returncode, done.stdout, done.stderr)
+    lines = [line for line in done.stdout.splitlines() if re.match(r"(ok|FAILED) ", line)]
+    return lines, (folder / "calls").read_text().splitlines()
+
+
+def test_a_long_run_goes_on_behind_a_part_that_fails():
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = pathlib.Path(tmp)
+        (folder / "tools").mkdir()
+        shutil.copy(ROOT / "tools/run-long.sh", folder / "tools")
+        for name, fails in (("run-tests.sh", 0), ("run-fuzz.sh", 3), ("run-ports.sh", 0), ("make-deb.sh", 0),
+                            ("check-deb.sh", 0), ("check-container.py", 0)):
+            stub = folder / "tools" / name
+            stub.write_text(f'#!/bin/sh\necho "{name} $* long=${{RADISH_TEST_LONG:-}}" >>calls\n'
+                            f'echo "words of {name}"\nexit {fails}\n')
+            stub.chmod(0o755)
+        lines, calls = long_run_of(folder, want=1)
+        check(calls == ["run-tests.sh 5 long=1", "run-fuzz.sh 7 long=", "run-ports.sh 5 long=", "make-deb.sh 5 long=",
+                        "check-deb.sh  long=", "check-container.py  long="], calls)
+        check([line.split()[:2] for line in lines] == [["ok", "suite"], ["FAILED", "fuzz"], ["ok", "ports"],
+                                                       ["ok", "deb"], ["ok", "container"]], lines)
+        check(re.fullmatch(r"FAILED +fuzz +0\.\d min  words of run-fuzz\.sh", lines[1]), lines[1])
+        lines, calls = long_run_of(folder, "deb", "ports")  # those that are named, as named
+        check(calls == ["make-deb.sh 5 long=", "check-deb.sh  long=", "run-ports.sh 5 long="], calls)
+        check(long_run_of(folder, "debs", want=2) == ([], []))
 
 
 run(globals())
