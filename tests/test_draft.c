@@ -608,6 +608,35 @@ TEST(an_answer_that_is_told_is_said)
     CHECK(steps[1] < steps[0] * 2 / 3);
 }
 
+/* Who can say nothing is not among those who guess, and with no room for drafts nobody is. */
+TEST(who_has_nothing_to_say_does_not_guess)
+{
+    const struct {
+        uint32_t asked, cache_kind, recent_tokens, max_tokens, want;
+    } cases[] = {
+        {draft_bit(DRAFT_TREE) | draft_bit(DRAFT_NGRAM), RAD_CACHE_RADIX, 0, 4,
+         draft_bit(DRAFT_TREE) | draft_bit(DRAFT_NGRAM)},
+        {draft_bit(DRAFT_TREE) | draft_bit(DRAFT_NGRAM), RAD_CACHE_CHUNK, 0, 4,
+         draft_bit(DRAFT_NGRAM)},
+        {draft_bit(DRAFT_RECENT), RAD_CACHE_RADIX, RECENT_LEAST, 4, draft_bit(DRAFT_RECENT)},
+        {draft_bit(DRAFT_RECENT), RAD_CACHE_RADIX, 0, 4, 0},
+        {draft_bit(DRAFT_NEXTN), RAD_CACHE_RADIX, 0, 4, 0}, /* the model has no head */
+        {draft_bit(DRAFT_NGRAM), RAD_CACHE_RADIX, 0, 0, 0},
+    };
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        rig g;
+        scheduler_params params = rig_params(2048, 1, 64);
+        params.draft_sources = cases[i].asked;
+        params.cache_kind = cases[i].cache_kind;
+        params.draft_recent_tokens = cases[i].recent_tokens;
+        params.max_draft_tokens = cases[i].max_tokens;
+        rig_start(&g, params);
+        const uint32_t got = scheduler_draft_sources(g.s);
+        CHECKF((got & ~draft_bit(DRAFT_FORCED)) == cases[i].want, "case %zu: %x\n", i, got);
+        rig_stop(&g);
+    }
+}
+
 /* A prompt that was asked before is answered in a few steps; in another namespace it is not. */
 TEST(a_repeated_prompt_goes_the_way_that_it_went_before)
 {

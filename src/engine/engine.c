@@ -249,15 +249,12 @@ static char *printable_copy(const rad_env *env, const char *text)
     return copy;
 }
 
-/* Who guesses, as --speculative-algorithm has it. */
+/* Who guesses, in the words of --speculative-algorithm, which names neither what grammars force nor
+ * a source that is given. */
 static void name_drafts(engine *e)
 {
-    const engine_params *p = &e->params;
-    uint32_t sources;
+    const uint32_t sources = scheduler_draft_sources(e->scheduler);
     size_t len = 0;
-    (void)draft_sources_wanted(p, &sources, NULL);
-    if (e->draft_runner) sources |= draft_bit(DRAFT_MODEL);
-    if (!e->runner->info.nextn_layers) sources &= ~draft_bit(DRAFT_NEXTN);
     snprintf(e->draft_sources, sizeof e->draft_sources, "none");
     for (draft_kind kind = DRAFT_PREDICTION; kind < DRAFT_KINDS; kind++)
         if (sources & draft_bit(kind) && len < sizeof e->draft_sources)

@@ -244,7 +244,7 @@ typedef struct engine_info { /* constant after create; strings live as long as e
     uint64_t host_states;        /* and of states, where there are recurrent layers */
     const char *eviction_policy; /* "lru" */
     const char *schedule_policy; /* "lpm" */
-    const char *speculative_algorithm;     /* engine_params' */
+    const char *speculative_algorithm;     /* engine_params', of those who can guess here */
     uint32_t speculative_num_draft_tokens; /* 0: nothing is guessed */
     const char *guarantee;       /* what is promised of answers here, in one line */
     uint64_t max_pinned_tokens;  /* 0: nothing can be pinned */

@@ -484,12 +484,25 @@ static rad_status create_queues(scheduler *s, rad_error *err)
 static rad_status create_recent(scheduler *s, rad_error *err)
 {
     drafter *d = &s->drafts;
-    if (!s->params.draft_recent_tokens) d->sources &= ~draft_bit(DRAFT_RECENT);
     if (!(d->sources & draft_bit(DRAFT_RECENT)) || !d->most) return RAD_OK;
     const uint32_t capacity = draft_recent_capacity(s->params.draft_recent_tokens);
     if (draft_recent_init(&d->recent, &s->env, capacity)) return RAD_OK;
     return rad_fail(err, RAD_E_NOMEM, "scheduler: no memory for %u tokens of recent answers (%zu)",
                     capacity, draft_recent_bytes(capacity));
+}
+
+/* Those asked for, less what this model, this cache and these limits have nothing for. */
+static uint32_t sources_of(const scheduler_params *p)
+{
+    uint32_t sources = p->draft_sources | draft_bit(DRAFT_FORCED);
+    if (p->draft_runner) sources |= draft_bit(DRAFT_MODEL);
+    if (p->draft_given.propose) sources |= draft_bit(DRAFT_GIVEN);
+    if (!p->runner->info.nextn_layers) sources &= ~draft_bit(DRAFT_NEXTN);
+    if (p->cache_kind == RAD_CACHE_CHUNK) sources &= ~draft_bit(DRAFT_TREE);
+    if (!p->draft_recent_tokens) sources &= ~draft_bit(DRAFT_RECENT);
+    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
+        if (!draft_source_of(kind)) sources &= ~draft_bit(kind);
+    return sources;
 }
 
 rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,
@@ -509,17 +522,11 @@ rad_status scheduler_create(const rad_env *env, const scheduler_params *params, 
     step_cost_init(&s->cost);
     s->drafts = (drafter){.most = params->max_draft_tokens,
                           .rows = draft_max_rows(params->max_draft_tokens),
-                          .sources = params->draft_sources | draft_bit(DRAFT_FORCED),
+                          .sources = sources_of(params),
                           .given = params->draft_given};
     draft_prices_init(&s->drafts.prices);
     draft_budget_init(&s->drafts.budget);
     draft_budget_init(&s->drafts.computed);
-    if (params->draft_runner) s->drafts.sources |= draft_bit(DRAFT_MODEL);
-    if (params->draft_given.propose) s->drafts.sources |= draft_bit(DRAFT_GIVEN);
-    if (!params->runner->info.nextn_layers) s->drafts.sources &= ~draft_bit(DRAFT_NEXTN);
-    if (params->cache_kind == RAD_CACHE_CHUNK) s->drafts.sources &= ~draft_bit(DRAFT_TREE);
-    for (draft_kind kind = 0; kind < DRAFT_KINDS; kind++)
-        if (!draft_source_of(kind)) s->drafts.sources &= ~draft_bit(kind);
     s->check.last_ns = s->check.quiet_ns = full.now_ns(full.user);
     verify_init(&s->verify, &s->env, params->verify_rate, params->random_seed);
     s->max_total_pages = (uint32_t)(params->max_total_tokens / s->pools.page_size);
@@ -582,6 +589,11 @@ rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_atte
         status = change_cache(s, cache_kind, err);
     if (status == RAD_OK) s->params.disable_tree_attention = !tree_attention;
     return status;
+}
+
+uint32_t scheduler_draft_sources(const scheduler *s)
+{
+    return s->drafts.most ? s->drafts.sources : 0;
 }
 
 void scheduler_set_drafts(scheduler *s, bool on)

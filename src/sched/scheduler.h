@@ -220,6 +220,10 @@ void scheduler_release_storage(scheduler *s, bool cleared);
 rad_status scheduler_set_cache(scheduler *s, uint32_t cache_kind, bool tree_attention,
                                rad_error *err);
 
+/* Who guesses, as draft_bits: of those that the params ask for, such as can. 0: nothing is drafted.
+ */
+uint32_t scheduler_draft_sources(const scheduler *s);
+
 /* For comparing, too: nothing is drafted any more, or again as the params say. */
 void scheduler_set_drafts(scheduler *s, bool on);
 

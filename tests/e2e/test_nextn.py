@@ -66,6 +66,8 @@ def test_of_several_heads_one_is_used_and_of_none_it_is_said():
         check("has no head that guesses" in why, why)
     with Server(TINY, *COMMON) as server:
         check(server.get("/server_info")["speculative_algorithm"] == "prediction,tree,ngram,recent")
+    with Server(TINY, *COMMON, "--disable-radix-cache", "--speculative-ngram-capacity", "0") as server:
+        check(server.get("/server_info")["speculative_algorithm"] == "prediction,ngram")
 
 
 def test_a_head_that_cannot_be_used_is_left_out_and_it_is_said():
