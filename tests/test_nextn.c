@@ -426,4 +426,24 @@ TEST(a_layer_that_lacks_something_is_an_error)
     close_file(&r);
 }
 
+/* The judge is a program as well: short of memory at any place it says so, and keeps none. */
+TEST(a_judge_without_memory_says_so)
+{
+    uint64_t state = 7;
+    rig r;
+    open_file(&r, &dense, &state);
+    double logits[5 * NEXTN_VOCAB], clear;
+    rad_status status = RAD_E_NOMEM;
+    long tries = 0;
+    for (; status != RAD_OK; tries++) {
+        test_env t;
+        rad_env env = test_env_failing_at(&t, tries);
+        status = model_reference_nextn(&env, r.file, r.ids, 6, 4, logits, &clear, NULL);
+        CHECK(status == RAD_OK || status == RAD_E_NOMEM);
+        CHECK(t.bytes == 0);
+    }
+    CHECK(tries == 4); /* the arrays, hidden states, logits; none fails */
+    close_file(&r);
+}
+
 TEST_MAIN()

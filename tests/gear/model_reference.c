@@ -657,16 +657,22 @@ rad_status model_reference_nextn(const rad_env *env, const gguf_file *file, cons
     rad_status status = begin(&j, &full, tokens);
     if (status == RAD_OK) status = model_config_use_nextn(file, &j.c, err);
     if (status != RAD_OK) return end(&j, &full, status);
-    const size_t dim = j.c.dim;
-    double *hidden = rad_alloc(&full, num_tokens * dim * sizeof *hidden);
-    double *scratch = rad_alloc(&full, (size_t)num_tokens * j.c.vocab_size * sizeof *scratch);
+    const size_t dim = j.c.dim, hidden_bytes = num_tokens * dim * sizeof(double),
+                 logits_bytes = (size_t)num_tokens * j.c.vocab_size * sizeof(double);
+    double *hidden = rad_alloc(&full, hidden_bytes), *scratch = rad_alloc(&full, logits_bytes);
+    if (!hidden || !scratch) {
+        status = rad_fail(err, RAD_E_NOMEM, "reference: no memory (%zu bytes)",
+                          hidden_bytes + logits_bytes);
+        goto done;
+    }
     status = forward(&j, tokens, scratch);
     memcpy(hidden, j.normed, known * dim * sizeof *hidden);
     for (uint32_t count = known; status == RAD_OK && count < num_tokens; count++) {
         status = run_head(&j, tokens, count, hidden, logits);
         memcpy(hidden + count * dim, j.normed + (count - 1) * dim, dim * sizeof *hidden);
     }
-    rad_free(&full, hidden, num_tokens * dim * sizeof *hidden);
-    rad_free(&full, scratch, (size_t)num_tokens * j.c.vocab_size * sizeof *scratch);
+done:
+    rad_free(&full, hidden, hidden_bytes);
+    rad_free(&full, scratch, logits_bytes);
     return end(&j, &full, status);
 }
