@@ -49,16 +49,20 @@ static bool give_back_kv(scheduler *s, req *r, bool is_insert)
     draft_release(s, r);
     if (!r->kv.row) return false;
     rad_error err;
-    const rad_req_kv was = r->kv;
+    /* What is told of it, read before the call takes the record: its row, its lock and its states are
+     * the cache's or nobody's then. A record that is refused is given up as well, and what it held is
+     * lost: nothing here could set it right, and the pools' check names the pages. */
+    const uint32_t committed = r->kv.committed_len;
+    const uint32_t state_len = r->kv.state ? r->kv.state_len : 0;
+    const uint32_t spare_len = r->kv.spare_state ? r->kv.spare_len : 0;
     rad_status status = rad_cache_finished_req(s->pools.tree_cache, &r->kv, is_insert, &err);
-    CACHE_TAP(&s->pools.tap, TAP_FINISHED, r, was.committed_len, status, is_insert, 0,
-              was.state ? was.state_len : 0, was.spare_state ? was.spare_len : 0);
-    if (status < 0) {
-        s->stats.kv_errors++;
-        rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
-    }
     memset(&r->kv, 0, sizeof r->kv);
-    return status >= 0;
+    CACHE_TAP(&s->pools.tap, TAP_FINISHED, r, committed, status, is_insert, 0, state_len,
+              spare_len);
+    if (status >= 0) return true;
+    s->stats.kv_errors++;
+    rad_log(&s->env, RAD_LOG_ERROR, "scheduler: releasing a request: %s", err.text);
+    return false;
 }
 
 void req_release_kv(scheduler *s, req *r, bool is_insert)
