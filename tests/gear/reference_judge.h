@@ -30,6 +30,12 @@ static inline double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+/* Limits x softly; 0: not at all. */
+static inline double capped(double x, double cap)
+{
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
 /* Where the tensor is; the layer's number goes into the name. */
 rad_status judge_find(const judge *j, const char *fmt, uint32_t layer, uint64_t rows, uint64_t cols,
                       const gguf_tensor **out);
@@ -57,12 +63,14 @@ rad_status judge_read_residual(const judge *j, const char *norm, uint32_t l);
 /* x += scale * what a block has left in `added`, normed first where the family does so. */
 rad_status judge_add_to_residual(const judge *j, const char *post_norm, uint32_t l);
 
-/* Blocks of recurrent layers: x += scale * what they make of x. */
+/* Blocks of layers: x += scale * what they make of x. */
+rad_status judge_attention_block(const judge *j, uint32_t l);
+rad_status judge_latent_block(const judge *j, uint32_t l);
 rad_status judge_delta_block(const judge *j, uint32_t l);
 rad_status judge_mamba_block(const judge *j, uint32_t l);
 rad_status judge_conv_block(const judge *j, uint32_t l);
 
-/* The same of what stands behind them, and behind attention. */
+/* The same of what stands behind each of them. */
 rad_status judge_feed_forward_block(const judge *j, uint32_t l);
 
 /* The gated unit: SwiGLU, GEGLU, or gpt-oss's own with limits (its model card's swiglu). */
