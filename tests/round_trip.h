@@ -21,6 +21,16 @@ static inline tokenizer *open_tokenizer(const rad_env *env, const char *path)
     return t;
 }
 
+/* One of those that tests/made/vocabulary.py learnt. */
+static inline tokenizer *open_made(const char *name)
+{
+    char file[64];
+    snprintf(file, sizeof file, "vocab-%s.gguf", name);
+    tokenizer *t = open_tokenizer(NULL, test_made(file));
+    CHECK(t);
+    return t;
+}
+
 /* text with each U+2581 as a space, which is how SPM reads it. */
 static inline size_t as_spm_reads(const char *text, size_t len, char *out)
 {
