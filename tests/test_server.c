@@ -1,6 +1,6 @@
 /* test_server.c - clients that vanish, are slow or come in thousands, admin endpoints, and
  * stopping: the server against a scripted engine. What requests and answers say is in
- * test_server_api.c, hostile connections in test_server_limits.c. */
+ * test_server_api.c and test_server_errors.c, hostile connections in test_server_limits.c. */
 #include "server_rig.h"
 
 #include <poll.h>
