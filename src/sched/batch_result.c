@@ -49,9 +49,9 @@ static bool give_back_kv(scheduler *s, req *r, bool is_insert)
     draft_release(s, r);
     if (!r->kv.row) return false;
     rad_error err;
-    /* What is told of it, read before the call takes the record: its row, its lock and its states are
-     * the cache's or nobody's then. A record that is refused is given up as well, and what it held is
-     * lost: nothing here could set it right, and the pools' check names the pages. */
+    /* What is told of it, read before the call takes the record: its row, its lock and its states
+     * are the cache's or nobody's then. A record that is refused is given up as well, and what it
+     * held is lost: nothing here could set it right, and the pools' check names the pages. */
     const uint32_t committed = r->kv.committed_len;
     const uint32_t state_len = r->kv.state ? r->kv.state_len : 0;
     const uint32_t spare_len = r->kv.spare_state ? r->kv.spare_len : 0;

@@ -1,5 +1,5 @@
-/* reference_attention.c - the judge's attention: rotations, windows, sinks, gates; K and V that layers
- * share; the latent kind. */
+/* reference_attention.c - the judge's attention: rotations, windows, sinks, gates; K and V that
+ * layers share; the latent kind. */
 #include "gear/reference_judge.h"
 #include "model/tensor_rows.h"
 
