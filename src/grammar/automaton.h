@@ -9,7 +9,17 @@
  *     ranges  [states[s].ranges, states[s + 1].ranges), ascending, apart
  *     calls   [states[s].calls, states[s + 1].calls)
  *
- * States that read many ranges have a row of 256 next states besides. Private to this room. */
+ * States that read many ranges have a row of 256 next states besides.
+ *
+ * A rule that is repeated, from min to max times, is called once: the call's `back` is then no
+ * state but the first number of a counter, and numbers from there on say how many have come. Such a
+ * number is what lies on top of the stack while one more is read, above the state behind them all:
+ *
+ *     calls     {start of the rule, first}      counters   {first, start, back, min, max}
+ *     stack     first + 2 | back | ...          two have come, the third is being read
+ *
+ * So a repeat costs the states of what is repeated, whatever its bounds are. States of such rules
+ * are the last ones, from `repeated` on. Private to this room. */
 #ifndef GRAMMAR_AUTOMATON_H
 #define GRAMMAR_AUTOMATON_H
 
@@ -24,6 +34,8 @@ enum {
     GR_CALLS = 4,
     GR_TURNS = GR_ACCEPTS | GR_CALLS /* goes on elsewhere without reading */
 };
+
+#define NO_END UINT32_MAX /* of a repeat */
 
 typedef struct gr_state {
     uint32_t ranges, calls;
@@ -42,18 +54,47 @@ typedef struct gr_call {
     uint32_t start, back;
 } gr_call;
 
+typedef struct gr_counter {
+    uint32_t first;       /* the number that says: none have come */
+    uint32_t start, back; /* where one begins; what is behind the last one */
+    uint32_t min, max;    /* max NO_END: and then counting ends at min */
+    bool simple;          /* see link.c */
+} gr_counter;
+
 typedef struct gr_automaton {
     gr_state *states; /* num_states + 1 */
     gr_range *ranges;
     gr_call *calls;
     uint32_t *rows;
-    uint32_t num_states, num_ranges, num_calls, num_rows, num_rules;
-    uint32_t cap_states, cap_ranges, cap_calls, cap_rows;
+    gr_counter *counters; /* ascending by `first` */
+    uint32_t num_states, num_ranges, num_calls, num_rows, num_counters, num_rules;
+    uint32_t cap_states, cap_ranges, cap_calls, cap_rows, cap_counters;
     uint32_t start;
-    bool empty; /* the empty text is one */
+    uint32_t repeated; /* the first state of a rule that is repeated; num_states: there is none */
+    bool empty;        /* the empty text is one */
 } gr_automaton;
 
 void automaton_fini(gr_automaton *a, gr_mem *mem);
+
+/* Whether what lies on a stack is the number of a counter. */
+static inline bool automaton_counts(const gr_automaton *a, uint32_t back)
+{
+    return back > a->num_states;
+}
+
+/* The counter that has this number. */
+static inline const gr_counter *automaton_counter(const gr_automaton *a, uint32_t number)
+{
+    uint32_t lo = 0, hi = a->num_counters;
+    while (hi - lo > 1) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (a->counters[mid].first <= number)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return &a->counters[lo];
+}
 
 /* Where byte `b` leads from state `s`, or NOWHERE. */
 static inline uint32_t automaton_next(const gr_automaton *a, uint32_t s, unsigned char b)

@@ -17,7 +17,9 @@ typedef struct gr_rule {
     uint32_t shared;     /* the same in every grammar of a vocabulary: its masks are kept there */
     uint32_t component;  /* 1 + number; rules of one call each other */
     uint32_t first;      /* its first state in the automaton */
+    uint32_t min, max;   /* of a rule that is repeated: a call is for so many of its texts */
     bool defined, apart; /* apart: never copied into its callers */
+    bool repeated;
     bool nullable, productive, recursive, copied, placed;
 } gr_rule;
 
@@ -36,6 +38,7 @@ typedef struct gr_builder {
     gr_rule *rules;
     uint32_t num_rules, cap_rules;
     grammar_space space;
+    uint32_t unrolled; /* repeats of at most so many are copies: see grammar_limits */
     bool closed_objects;
     bool python;                       /* JSON is written as Python does: True, False, None */
     const gr_marks *marks;             /* or with these; NULL. Set by json_set_marks */
@@ -49,6 +52,17 @@ void builder_fini(gr_builder *b);
 
 uint32_t builder_rule(gr_builder *b);
 void builder_define(gr_builder *b, uint32_t rule, nfa_frag f);
+
+/* A rule whose calls stand for `min` to `max` (NO_END) texts of `f` one behind the other. None of
+ * them is empty. How many there are must follow from the text: a place has a stack for each way to
+ * count. */
+uint32_t builder_repeat(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max);
+
+/* Whether a repeat with these bounds is to be counted. */
+static inline bool builder_counts(const gr_builder *b, uint64_t min, uint64_t max)
+{
+    return (max == UINT64_MAX ? min : max) > b->unrolled;
+}
 
 /* The automaton of `root` in *out, zeroed before. */
 rad_status builder_link(gr_builder *b, uint32_t root, gr_automaton *out);

@@ -51,6 +51,7 @@ rad_status grammar_compile(grammar_vocab *v, const grammar_spec *spec, const gra
                                .edges = g->a.num_ranges,
                                .calls = g->a.num_calls,
                                .rules = g->a.num_rules,
+                               .counters = g->a.num_counters,
                                .bytes = b.mem.used,
                                .peak_bytes = b.mem.peak,
                                .steps = b.mem.steps};

@@ -95,6 +95,7 @@ typedef struct grammar_limits {
     uint32_t states;     /* of the automaton; 0: 1 << 20 */
     uint64_t steps;      /* of work; 0: 25 million, some 200 ms */
     uint32_t text_bytes; /* of the spec's text; 0: 4 MiB */
+    uint32_t unrolled;   /* longer repeats are counted, where they can be; 0: 8. Changes no mask */
 } grammar_limits;
 
 /* One reference in *out. The vocab must outlive it. `limits` may be NULL.
@@ -109,6 +110,7 @@ void grammar_unref(grammar *g); /* NULL is fine */
 typedef struct grammar_stats {
     uint32_t states, edges, calls; /* of the automaton */
     uint32_t rules;                /* that call each other; 1: it is regular */
+    uint32_t counters;             /* repeats that are counted */
     uint64_t bytes;                /* of the automaton */
     uint64_t peak_bytes;           /* while it was compiled */
     uint64_t steps;                /* of the limit */

@@ -46,6 +46,7 @@ enum {
 typedef struct mask_entry {
     struct grammar *owner; /* NULL: shared by all */
     uint32_t state, refs;
+    uint64_t left; /* 0, or in a rule that is repeated what its count leaves open: mask_left */
     bool kept;
     bool direct; /* to be walked with its stacks each time */
     uint32_t *bits;
@@ -114,8 +115,8 @@ rad_status mask_entry_make(grammar_vocab *v, const uint32_t *bits, trie_piece *p
 void mask_entry_free(grammar_vocab *v, mask_entry *e);
 
 /* A found entry, and one that was made, is held until it is released. */
-mask_entry *mask_cache_find(grammar_vocab *v, grammar *g, uint32_t state);
-void mask_cache_keep(grammar_vocab *v, grammar *g, uint32_t state, mask_entry *e);
+mask_entry *mask_cache_find(grammar_vocab *v, grammar *g, uint32_t state, uint64_t left);
+void mask_cache_keep(grammar_vocab *v, grammar *g, uint32_t state, uint64_t left, mask_entry *e);
 void mask_cache_release(grammar_vocab *v, mask_entry *e);
 void mask_cache_drop(grammar_vocab *v, grammar *g); /* all of a grammar that ends */
 void mask_cache_fini(grammar_vocab *v);

@@ -10,6 +10,13 @@
  *     in a string:   ok, the, "            bits: nearly all tokens of the vocabulary
  *                    ",  "},  ":           a tree of , } : to be walked behind the closing quote
  *
+ * In a rule that is repeated, what a state allows depends on how many more may come and how many
+ * must, each as far as a token reaches: so a long string has one mask until its bound is near, and
+ * strings of other bounds have the same ones. What is behind the last one is part of it, up to the
+ * end of the rule that repeats:
+ *
+ *     in a string:   left: 1000 of at most 2000 -> "more than a token has, none must"
+ *
  * A state that is met for the first time costs a walk over the vocabulary's tree. Where it reads
  * any plain text (characters without controls, " and \) up to some length, and no plain text beyond
  * it, which is true of nearly all states that read much, plain tokens are joined as a set, by
@@ -17,6 +24,17 @@
 #include "grammar/grammar_impl.h"
 
 /* ---- walks ---- */
+
+/* Where a text is in a repeat, for a walk: behind `come` of them, in `state` of the next one. */
+typedef struct repeat {
+    const gr_counter *k; /* NULL: in none, or not in a simple one */
+    uint32_t come;
+} repeat;
+
+enum {
+    IN_REPEAT = UINT32_MAX
+}; /* in place of a number of threads: where is one.state, behind
+      one.stacks of them */
 
 typedef struct pop_list { /* nodes of a tree behind which the rule may end */
     uint32_t *nodes;
@@ -29,12 +47,29 @@ static void set_tokens(const trie *t, uint32_t node, uint32_t *bits)
         bits[t->order[k] / 32] |= 1u << t->order[k] % 32;
 }
 
+/* One byte in a simple repeat. *t: where that leads; or, false, a state behind all of them, and
+ * nothing on the stacks, or NOWHERE. */
+static bool repeat_step(const gr_automaton *a, const gr_counter *k, unsigned char byte, thread *t)
+{
+    const thread from = *t;
+    const bool between = from.state == k->start;
+    t->state = between && from.stacks >= k->max ? NOWHERE : automaton_next(a, from.state, byte);
+    if (t->state != NOWHERE) {
+        if (a->states[t->state].flags != GR_ACCEPTS) return true;
+        *t = (thread){k->start, from.stacks + 1};
+        return true;
+    }
+    t->stacks = BOTTOM;
+    if (between && from.stacks >= k->min) t->state = automaton_next(a, k->back, byte);
+    return false;
+}
+
 /* Sets the bits of all tokens that the threads list->at[first..first + count) read. Where the
  * bottom of the stacks is met and tokens go on, the node is added to `pops`, unless NULL. Most
  * places have one thread, and most bytes lead to a state that neither calls nor returns: that is
- * done in line. */
+ * done in line; and so is the one thread that is in `in`. */
 static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, uint32_t count,
-                       uint32_t *bits, pop_list *pops)
+                       repeat in, uint32_t *bits, pop_list *pops)
 {
     const gr_automaton *a = w->a;
     struct {
@@ -45,6 +80,10 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
     at[0].count = count;
     at[0].top = list->count;
     if (count == 1) at[0].one = list->at[first];
+    if (in.k) {
+        at[0].one.stacks = in.come;
+        at[0].count = IN_REPEAT;
+    }
     w->status = RAD_OK;
     for (uint32_t i = 1; i < t->num_nodes;) {
         const trie_node *node = &t->nodes[i];
@@ -67,6 +106,21 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
             list->count = at[depth].top;
             w->ended = false;
             if (!place_enter(w, to, from.stacks, list, list->count)) return w->status;
+        } else if (at[depth - 1].count == IN_REPEAT) {
+            thread to = at[depth - 1].one;
+            if (repeat_step(a, in.k, node->byte, &to)) {
+                set_tokens(t, i++, bits);
+                at[depth].one = to;
+                at[depth].count = IN_REPEAT;
+                continue;
+            }
+            if (to.state == NOWHERE) {
+                i = node->skip;
+                continue;
+            }
+            list->count = at[depth].top;
+            w->ended = false;
+            if (!place_enter(w, to.state, to.stacks, list, list->count)) return w->status;
         } else {
             list->count = at[depth].top;
             if (!place_step(w, list, at[depth - 1].first, at[depth - 1].count, node->byte))
@@ -221,21 +275,42 @@ static uint32_t plain_length(const gr_automaton *a, uint32_t state, bool *exactl
     }
 }
 
+/* A repeat of anything that is one plain character, and what is behind it is none: how many of
+ * those it reads whatever they are. 0: it is another. */
+static uint32_t plain_repeats(const gr_automaton *a, const gr_counter *k, uint32_t come)
+{
+    plain_look p = {.a = a, .all = true};
+    level one = {.count = 0};
+    read_plain(&p, k->start, &one);
+    bool plain = p.all && !p.many;
+    for (uint32_t i = 0; i < one.count; i++)
+        plain = plain && a->states[one.states[i]].flags == GR_ACCEPTS;
+    const gr_state *back = &a->states[k->back];
+    for (uint32_t r = back->ranges; r < back[1].ranges; r++)
+        for (size_t e = 0; e < RAD_COUNT(char_edges) && char_edges[e].part == FIRST; e++)
+            plain = plain &&
+                    (a->ranges[r].hi < char_edges[e].lo || a->ranges[r].lo > char_edges[e].hi);
+    return plain ? RAD_MIN(k->max - come, (uint32_t)PLAIN_LENGTHS) : 0;
+}
+
 /* ---- one state ---- */
 
-/* What is left of the tokens below the nodes where the rule may end, as pieces to be sorted. */
+/* What is left of the tokens below the nodes where the rule may end, as pieces to be sorted. Not of
+ * those that are allowed whatever is behind it: in a repeat they are many. */
 static rad_status list_remainders(const grammar_vocab *v, const trie *t, const pop_list *pops,
-                                  trie_piece **pieces, uint32_t *count, uint32_t *cap)
+                                  const uint32_t *bits, trie_piece **pieces, uint32_t *count,
+                                  uint32_t *cap)
 {
     for (uint32_t i = 0; i < pops->count; i++) {
         const trie_node *node = &t->nodes[pops->nodes[i]];
         uint32_t first = node[1].tokens, end = t->nodes[node->skip].tokens;
-        if (*count + (end - first) > MOST_REMAINDERS) return RAD_FULL;
         if (!place_grow(&v->env, pieces, cap, *count + (end - first), sizeof **pieces))
             return RAD_E_NOMEM;
         for (uint32_t k = first; k < end; k++) {
             rad_token id = t->order[k];
             uint32_t at = v->first[id] + node->depth;
+            if (bits[id / 32] >> id % 32 & 1) continue;
+            if (*count == MOST_REMAINDERS) return RAD_FULL;
             (*pieces)[(*count)++] =
                 (trie_piece){(const unsigned char *)v->bytes + at, v->first[id + 1] - at, id};
         }
@@ -243,9 +318,35 @@ static rad_status list_remainders(const grammar_vocab *v, const trie *t, const p
     return RAD_OK;
 }
 
-/* The entry of a state, whose first byte is read by its own ranges, with nothing known of where its
+/* Where a mask is wanted: a state, and in a rule that is repeated, how many have come. */
+typedef struct mask_place {
+    uint32_t state, come;
+    const gr_counter *k; /* or NULL */
+} mask_place;
+
+/* What matters of the count: how many may come yet, and how many must, as far as a token's bytes
+ * reach. 0 in no repeat. Of a rule that is the same in all grammars so is what is behind it. */
+static uint64_t mask_left(const grammar *g, mask_place p)
+{
+    const uint32_t reach = g->v->longest + 1;
+    if (!p.k) return 0;
+    const uint64_t may = p.k->max == NO_END ? reach : RAD_MIN(p.k->max - p.come, reach);
+    const uint64_t must = p.k->min > p.come ? RAD_MIN(p.k->min - p.come, reach) : 0;
+    const uint64_t which = (uint64_t)(p.k - g->a.counters) + 1;
+    return (g->a.states[p.state].shared ? 0 : which << 32) | may << 16 | must;
+}
+
+/* The stacks of a place whose rule returns to the bottom. */
+static uint32_t mask_stacks(stacks *s, mask_place p)
+{
+    if (!p.k) return BOTTOM;
+    const uint32_t back = stacks_push(s, p.k->back, BOTTOM);
+    return s->status ? NO_STACKS : stacks_push(s, p.k->first + p.come, back);
+}
+
+/* The entry of a place, whose first byte is read by its own ranges, with nothing known of where its
  * rule returns to. */
-static rad_status compute(grammar *g, uint32_t state, uint32_t *bits, mask_entry **out)
+static rad_status compute(grammar *g, mask_place place, uint32_t *bits, mask_entry **out)
 {
     grammar_vocab *v = g->v;
     stacks cells;
@@ -258,15 +359,21 @@ static rad_status compute(grammar *g, uint32_t state, uint32_t *bits, mask_entry
     memset(bits, 0, v->words * sizeof *bits);
     rad_status status = stacks_init(&cells, &v->env) && threads_grow(&w, &list, 64) ? RAD_OK
                                                                                     : RAD_E_NOMEM;
+    const uint32_t bottom = status ? NO_STACKS : mask_stacks(&cells, place);
+    if (!status) status = cells.status;
     if (!status) {
-        uint32_t plain = plain_length(&g->a, state, &exactly);
+        const repeat in = {place.k && place.k->simple ? place.k : NULL, place.come};
+        uint32_t plain = in.k && place.state == in.k->start ? plain_repeats(&g->a, in.k, place.come)
+                                                            : 0;
+        exactly = plain > 0;
+        if (!plain) plain = plain_length(&g->a, place.state, &exactly);
         const trie *t = exactly ? &v->rest : &v->all;
         if (plain && exactly)
             memcpy(bits, v->plain + (size_t)(plain - 1) * v->words, v->words * sizeof *bits);
-        list.at[0] = (thread){state, BOTTOM};
+        list.at[0] = (thread){place.state, bottom};
         list.count = 1;
-        status = walk(&w, &list, t, 0, 1, bits, &pops);
-        if (!status) status = list_remainders(v, t, &pops, &pieces, &count, &cap);
+        status = walk(&w, &list, t, 0, 1, in, bits, &pops);
+        if (!status) status = list_remainders(v, t, &pops, bits, &pieces, &count, &cap);
         direct = status == RAD_FULL;
         if (direct) status = RAD_OK;
     }
@@ -288,29 +395,22 @@ static void join(const mask_entry *e, uint32_t *bits, uint32_t words)
         bits[e->tokens[i] / 32] |= 1u << e->tokens[i] % 32;
 }
 
-/* The states that a thread returns to when its rule ends, behind list->count. */
-static bool enter_returns(grammar_matcher *m, thread t, threads *list)
+/* Joins what `t` allows, which is at `p`; `returns` are the stacks below its rule. */
+static rad_status join_place(grammar_matcher *m, mask_place p, thread t, uint32_t returns,
+                             uint32_t *bits)
 {
-    uint32_t from = list->count;
-    for (uint32_t c = t.stacks; c && c != BOTTOM; c = m->stacks.cells[c].beside) {
-        stack_cell cell = m->stacks.cells[c];
-        if (!place_enter(&m->walker, cell.back, cell.below, list, from)) return false;
-    }
-    return true;
-}
-
-static rad_status join_thread(grammar_matcher *m, thread t, uint32_t *bits)
-{
+    static const repeat none;
     grammar *g = m->g;
     grammar_vocab *v = g->v;
     threads *list = &m->threads;
     uint32_t before = list->count;
-    mask_entry *e = mask_cache_find(v, g, t.state);
+    const uint64_t left = mask_left(g, p);
+    mask_entry *e = mask_cache_find(v, g, p.state, left);
     if (!e) {
         if (!m->bits) m->bits = rad_alloc(&v->env, v->words * sizeof *m->bits);
-        rad_status status = m->bits ? compute(g, t.state, m->bits, &e) : RAD_E_NOMEM;
+        rad_status status = m->bits ? compute(g, p, m->bits, &e) : RAD_E_NOMEM;
         if (status) return status;
-        mask_cache_keep(v, g, t.state, e);
+        mask_cache_keep(v, g, p.state, left, e);
     }
     rad_status status = RAD_OK;
     if (e->direct) {
@@ -318,19 +418,39 @@ static rad_status join_thread(grammar_matcher *m, thread t, uint32_t *bits)
          */
         if (!threads_grow(&m->walker, list, before + 1)) status = m->walker.status;
         if (!status) list->at[list->count++] = t;
-        if (!status) status = walk(&m->walker, list, &v->all, before, 1, bits, NULL);
+        if (!status) status = walk(&m->walker, list, &v->all, before, 1, none, bits, NULL);
     } else {
         join(e, bits, v->words);
         m->walker.status = RAD_OK;
         if (e->rest.num_nodes > 1) {
-            if (!enter_returns(m, t, list))
+            if (!place_return(&m->walker, returns, list, before))
                 status = m->walker.status;
             else if (list->count > before)
-                status = walk(&m->walker, list, &e->rest, before, list->count - before, bits, NULL);
+                status = walk(&m->walker, list, &e->rest, before, list->count - before, none, bits,
+                              NULL);
         }
     }
     list->count = before;
     mask_cache_release(v, e);
+    return status;
+}
+
+static rad_status join_thread(grammar_matcher *m, thread t, uint32_t *bits)
+{
+    const gr_automaton *a = &m->g->a;
+    stacks *s = &m->stacks;
+    rad_status status = RAD_OK;
+    if (t.state < a->repeated)
+        return join_place(m, (mask_place){.state = t.state}, t, t.stacks, bits);
+    /* On top of a repeated rule's stacks are counts alone. */
+    for (uint32_t c = t.stacks; c && !status; c = s->cells[c].beside) {
+        const stack_cell cell = s->cells[c];
+        const gr_counter *k = automaton_counter(a, cell.back);
+        const mask_place p = {t.state, cell.back - k->first, k};
+        const thread one = {t.state, stacks_push(s, cell.back, cell.below)};
+        status = s->status;
+        if (!status) status = join_place(m, p, one, s->cells[cell.below].below, bits);
+    }
     return status;
 }
 
@@ -342,24 +462,35 @@ rad_status mask_fill(grammar_matcher *m, const match_step *at, uint32_t *bits)
     return status;
 }
 
-rad_status grammar_vocab_warm(grammar_vocab *v)
+/* Makes the entries that a grammar shares with all others. */
+static rad_status warm(grammar_vocab *v, const grammar_spec *spec)
 {
     grammar *g;
-    grammar_spec spec = {.kind = GRAMMAR_JSON_OBJECT};
-    rad_status status = grammar_compile(v, &spec, NULL, &g, NULL);
+    rad_status status = grammar_compile(v, spec, NULL, &g, NULL);
     if (status) return status;
     uint32_t *bits = rad_alloc(&v->env, v->words * sizeof *bits);
     if (!bits) status = RAD_E_NOMEM;
     for (uint32_t s = 0; s < g->a.num_states && !status; s++) {
         if (!(g->a.states[s].flags & GR_READS) || !g->a.states[s].shared) continue;
-        mask_entry *e = mask_cache_find(v, g, s);
+        const mask_place p = {.state = s, .k = s < g->a.repeated ? NULL : g->a.counters};
+        const uint64_t left = mask_left(g, p);
+        mask_entry *e = mask_cache_find(v, g, s, left);
         if (!e) {
-            status = compute(g, s, bits, &e);
-            if (!status) mask_cache_keep(v, g, s, e);
+            status = compute(g, p, bits, &e);
+            if (!status) mask_cache_keep(v, g, s, left, e);
         }
         if (!status) mask_cache_release(v, e);
     }
     rad_free(&v->env, bits, v->words * sizeof *bits);
     grammar_unref(g);
     return status;
+}
+
+rad_status grammar_vocab_warm(grammar_vocab *v)
+{
+    static const char text[] = "{\"type\": \"string\", \"maxLength\": 1000000}";
+    const grammar_spec object = {.kind = GRAMMAR_JSON_OBJECT};
+    const grammar_spec string = {.kind = GRAMMAR_JSON_SCHEMA, .text = text, .len = sizeof text - 1};
+    const rad_status status = warm(v, &object);
+    return status ? status : warm(v, &string);
 }

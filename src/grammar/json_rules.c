@@ -7,7 +7,15 @@
  * are of one grammar. */
 #include "grammar/schema.h"
 
-enum { KNOWN_STRING = 1, KNOWN_NUMBER, KNOWN_INTEGER, KNOWN_VALUE, KNOWN_OBJECT, KNOWN_BLANKS };
+enum {
+    KNOWN_STRING = 1,
+    KNOWN_NUMBER,
+    KNOWN_INTEGER,
+    KNOWN_VALUE,
+    KNOWN_OBJECT,
+    KNOWN_BLANKS,
+    KNOWN_CHAR /* repeated: one rule for each pair of bounds */
+};
 enum { KNOWN_KINDS = 8, MOST_BLANKS = 40 };
 
 void json_set_marks(gr_builder *b, const gr_marks *marks)
@@ -131,6 +139,20 @@ uint32_t json_string_rule(gr_builder *b)
     if (!fresh || b->mem.status) return rule;
     nfa_frag f = b->marks ? dfa_embed(&b->n, &b->marks->texts)
                           : nfa_repeat(&b->n, json_char(b, false), 0, UINT32_MAX);
+    builder_define(b, rule, then(b, f, json_quote(b)));
+    return rule;
+}
+
+/* What is behind the last character must be the same in all grammars, up to the end of the rule
+ * that counts: so that rule is this one, and apart. */
+uint32_t json_bounded_string_rule(gr_builder *b, uint32_t min, uint32_t max)
+{
+    const uint32_t rule = builder_rule(b);
+    const uint32_t chars = builder_repeat(b, json_char(b, false), min, max);
+    if (b->mem.status) return 0;
+    b->rules[chars].shared = KNOWN_CHAR + KNOWN_KINDS * (b->python ? 3 : 0);
+    b->rules[rule].apart = true;
+    nfa_frag f = nfa_rule(&b->n, chars);
     builder_define(b, rule, then(b, f, json_quote(b)));
     return rule;
 }

@@ -18,7 +18,9 @@ enum {
     COPIED_STATES = 64, /* most states of a rule that is copied into its callers */
     COPIED_EDGES = 256,
     ROW_RANGES = 4, /* states with more ranges than that have a row */
-    MOST_ROWS = 4096
+    MOST_ROWS = 4096,
+    UNROLLED = 8,
+    SIMPLE_STATES = 64
 };
 
 void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
@@ -30,6 +32,7 @@ void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
     b->mem.limit = limits->bytes ? limits->bytes : 64u << 20;
     b->mem.most_steps = limits->steps ? limits->steps : 25000000;
     b->mem.most_states = limits->states ? limits->states : 1u << 20;
+    b->unrolled = limits->unrolled ? limits->unrolled : UNROLLED;
     nfa_init(&b->n, &b->mem, bytes);
 }
 
@@ -55,6 +58,18 @@ void builder_define(gr_builder *b, uint32_t rule, nfa_frag f)
     b->rules[rule].defined = true;
 }
 
+uint32_t builder_repeat(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max)
+{
+    uint32_t rule = builder_rule(b);
+    builder_define(b, rule, f);
+    if (b->mem.status) return 0;
+    gr_rule *r = &b->rules[rule];
+    r->apart = r->repeated = true;
+    r->min = min;
+    r->max = max;
+    return rule;
+}
+
 rad_status builder_refuse(gr_builder *b, rad_status status, size_t at, const char *what)
 {
     return gr_fail(&b->mem, status, "at byte %zu: %s", at, what);
@@ -66,6 +81,7 @@ void automaton_fini(gr_automaton *a, gr_mem *mem)
     GR_DROP(mem, a->ranges, a->cap_ranges);
     GR_DROP(mem, a->calls, a->cap_calls);
     GR_DROP(mem, a->rows, a->cap_rows);
+    GR_DROP(mem, a->counters, a->cap_counters);
 }
 
 /* ---- who calls whom ---- */
@@ -117,7 +133,7 @@ static bool walk(linker *l, uint32_t rule, walk_over over)
                     if (!GR_GROW(&b->mem, l->callees, l->cap_callees, (uint64_t)l->num_callees + 1))
                         return false;
                     l->callees[l->num_callees++] = edge->rule;
-                } else if (over == OVER_NULLABLE ? !callee->nullable : !callee->productive) {
+                } else if (!callee->nullable && (over == OVER_NULLABLE || !callee->productive)) {
                     continue;
                 }
             } else if (edge->kind == NFA_BYTES && over == OVER_NULLABLE) {
@@ -203,11 +219,12 @@ static void rewrite_calls(linker *l, uint32_t rule)
             uint32_t to = n->edges[e].to;
             if (n->edges[e].kind == NFA_RULE) {
                 gr_rule *callee = &b->rules[n->edges[e].rule];
-                if (!callee->productive) {
+                if (callee->nullable) nfa_empty(n, s, to); /* joins the list in front of us */
+                if (!callee->productive) {                 /* none of what has no text is a text */
                     n->edges[e].kind = NFA_NEVER;
+                    if (callee->nullable) nfa_meet(n, &depth, to);
                     continue;
                 }
-                if (callee->nullable) nfa_empty(n, s, to); /* joins the list in front of us */
                 if (callee->copied) {
                     nfa_frag copy = dfa_embed(n, &callee->d);
                     if (b->mem.status) return;
@@ -282,6 +299,7 @@ static bool make_rule(linker *l, uint32_t rule)
     gr_rule *r = &b->rules[rule];
     r->d = made;
     if (!ok || !unwind_left(b, rule)) return false;
+    RAD_ASSERT(!r->repeated || !made.accepts[0]);
     r->copied = !r->recursive && !r->apart && r->d.num_states <= COPIED_STATES &&
                 r->d.num_edges <= COPIED_EDGES;
     return true;
@@ -294,7 +312,8 @@ static bool make_component(linker *l, uint32_t first, uint32_t end)
         changed = false;
         for (uint32_t i = first; i < end && !b->mem.status; i++) {
             gr_rule *r = &b->rules[l->order[i]];
-            if (!r->nullable && walk(l, l->order[i], OVER_NULLABLE)) r->nullable = changed = true;
+            if (!r->nullable && (r->repeated ? !r->min : walk(l, l->order[i], OVER_NULLABLE)))
+                r->nullable = changed = true;
             if (!r->productive && walk(l, l->order[i], OVER_PRODUCTIVE))
                 r->productive = changed = true;
         }
@@ -306,20 +325,25 @@ static bool make_component(linker *l, uint32_t first, uint32_t end)
 
 /* ---- the automaton ---- */
 
-/* Rules that are still called from the root, and where their states begin. */
+/* How many numbers a counter of this rule has. */
+static uint64_t numbers_of(const gr_rule *r)
+{
+    return r->max == NO_END ? (uint64_t)r->min + 1 : r->max;
+}
+
+/* Rules that are still called from the root, those that are repeated last, and where their states
+ * begin. */
 static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num_placed)
 {
     gr_builder *b = l->b;
-    uint32_t count = 0;
-    uint64_t states = 0, ranges = 0, calls = 0;
-    uint32_t *placed = l->met; /* done with it */
+    uint32_t count = 0, kept = 0, num_repeated = 0;
+    uint64_t states = 0, ranges = 0, calls = 0, counters = 0, numbers = 0;
+    uint32_t *placed = l->met, *repeated = l->low; /* done with them */
     placed[count++] = root;
     b->rules[root].placed = true;
     for (uint32_t i = 0; i < count; i++) {
         gr_rule *r = &b->rules[placed[i]];
         if (!drop_empty(&r->d)) return false;
-        r->first = (uint32_t)states;
-        states += r->d.num_states;
         for (uint32_t e = 0; e < r->d.num_edges; e++) {
             uint32_t callee = r->d.edges[e].rule;
             if (callee == NO_RULE) {
@@ -327,20 +351,48 @@ static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num
                 continue;
             }
             calls++;
+            if (b->rules[callee].repeated) {
+                counters++;
+                numbers += numbers_of(&b->rules[callee]);
+            }
             if (b->rules[callee].placed) continue;
             b->rules[callee].placed = true;
             placed[count++] = callee;
         }
     }
+    for (uint32_t i = 0; i < count; i++) {
+        const bool last = b->rules[placed[i]].repeated;
+        *(last ? &repeated[num_repeated++] : &placed[kept++]) = placed[i];
+    }
+    memcpy(placed + kept, repeated, num_repeated * sizeof *placed);
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == kept) a->repeated = (uint32_t)states;
+        b->rules[placed[i]].first = (uint32_t)states;
+        states += b->rules[placed[i]].d.num_states;
+    }
+    if (kept == count) a->repeated = (uint32_t)states;
     if (states > b->mem.most_states)
         gr_fail(&b->mem, RAD_E_LIMIT, "the grammar takes more than %u states", b->mem.most_states);
+    if (states + numbers + 2 > NOWHERE)
+        gr_fail(&b->mem, RAD_E_LIMIT, "its lengths and counts come to more than 4 billion");
     *num_placed = count;
     return GR_GROW(&b->mem, a->states, a->cap_states, states + 1) &&
            GR_GROW(&b->mem, a->ranges, a->cap_ranges, ranges + 1) &&
-           GR_GROW(&b->mem, a->calls, a->cap_calls, calls + 1);
+           GR_GROW(&b->mem, a->calls, a->cap_calls, calls + 1) &&
+           (!counters || GR_GROW(&b->mem, a->counters, a->cap_counters, counters));
 }
 
-static void put_rule(gr_builder *b, const gr_rule *r, gr_automaton *a)
+/* The number that stands for a call of a repeated rule; `next`: the first that is free. */
+static uint32_t put_counter(const gr_rule *r, uint32_t back, uint32_t *next, gr_automaton *a)
+{
+    const uint32_t first = *next;
+    a->counters[a->num_counters++] =
+        (gr_counter){.first = first, .start = r->first, .back = back, .min = r->min, .max = r->max};
+    *next += (uint32_t)numbers_of(r);
+    return first;
+}
+
+static void put_rule(gr_builder *b, const gr_rule *r, gr_automaton *a, uint32_t *number)
 {
     const dfa *d = &r->d;
     for (uint32_t s = 0; s < d->num_states; s++) {
@@ -355,8 +407,10 @@ static void put_rule(gr_builder *b, const gr_rule *r, gr_automaton *a)
                 state->flags |= GR_READS;
                 a->ranges[a->num_ranges++] = (gr_range){to, edge->lo, edge->hi, 0};
             } else {
+                const gr_rule *callee = &b->rules[edge->rule];
                 state->flags |= GR_CALLS;
-                a->calls[a->num_calls++] = (gr_call){b->rules[edge->rule].first, to};
+                if (callee->repeated) to = put_counter(callee, to, number, a);
+                a->calls[a->num_calls++] = (gr_call){callee->first, to};
             }
         }
     }
@@ -381,6 +435,40 @@ static bool make_rows(gr_automaton *a, gr_mem *mem)
         state->row = ++a->num_rows;
     }
     return true;
+}
+
+/* Whether the counter's texts are read by states that read or end, none of which leads to where one
+ * begins; and what is behind them is read by one that reads, by bytes that begin no text. Then a
+ * number and a state say all there is to know, without a stack: grammar_mask.c. */
+static bool is_simple(const gr_automaton *a, const gr_counter *k)
+{
+    uint32_t pending[SIMPLE_STATES], count = 0;
+    const gr_state *start = &a->states[k->start], *back = &a->states[k->back];
+    pending[count++] = k->start;
+    for (uint32_t i = 0; i < count; i++) {
+        const gr_state *s = &a->states[pending[i]];
+        if (s->flags == GR_ACCEPTS && i) continue;
+        if (s->flags != GR_READS) return false;
+        for (uint32_t r = s->ranges; r < s[1].ranges; r++) {
+            const uint32_t to = a->ranges[r].to;
+            bool known = false;
+            for (uint32_t p = 0; p < count; p++)
+                known |= pending[p] == to;
+            if (to == k->start || (!known && count == SIMPLE_STATES)) return false;
+            if (!known) pending[count++] = to;
+        }
+    }
+    for (uint32_t r = back->ranges; r < back[1].ranges; r++)
+        for (uint32_t o = start->ranges; o < start[1].ranges; o++)
+            if (a->ranges[r].lo <= a->ranges[o].hi && a->ranges[o].lo <= a->ranges[r].hi)
+                return false;
+    return back->flags == GR_READS;
+}
+
+static void find_simple(gr_automaton *a, gr_mem *mem)
+{
+    for (uint32_t i = 0; i < a->num_counters && gr_work(mem, 200); i++)
+        a->counters[i].simple = is_simple(a, &a->counters[i]);
 }
 
 /* Refuses rules that begin with each other in a circle. Only first states are looked at: no other
@@ -445,10 +533,13 @@ static void link_rules(linker *l, uint32_t root, gr_automaton *a)
     }
     a->empty = b->rules[root].nullable;
     if (!place_rules(l, root, a, &a->num_rules) || !check_left(l, l->met, a->num_rules)) return;
+    const gr_rule *last = &b->rules[l->met[a->num_rules - 1]];
+    uint32_t number = last->first + last->d.num_states + 1;
     for (uint32_t i = 0; i < a->num_rules; i++)
-        put_rule(b, &b->rules[l->met[i]], a);
+        put_rule(b, &b->rules[l->met[i]], a, &number);
     a->states[a->num_states] = (gr_state){.ranges = a->num_ranges, .calls = a->num_calls};
     a->start = 0;
+    find_simple(a, &b->mem);
     make_rows(a, &b->mem);
 }
 

@@ -9,9 +9,10 @@
 #include "base/list.h"
 #include "base/mix64.h"
 
-static uint32_t bucket_of(const grammar *owner, uint32_t state)
+static uint32_t bucket_of(const grammar *owner, uint32_t state, uint64_t left)
 {
-    return (uint32_t)(mix64((uintptr_t)owner ^ (uint64_t)state << 40 ^ state) % MASK_BUCKETS);
+    const uint64_t name = (uint64_t)state << 40 ^ state ^ left * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(mix64((uintptr_t)owner ^ name) % MASK_BUCKETS);
 }
 
 /* A shared state has one name in all grammars. */
@@ -69,7 +70,7 @@ void mask_entry_free(grammar_vocab *v, mask_entry *e)
 /* Out of the lists, with the lock held. */
 static void take_out(grammar_vocab *v, mask_entry *e)
 {
-    mask_entry **at = &v->buckets[bucket_of(e->owner, e->state)];
+    mask_entry **at = &v->buckets[bucket_of(e->owner, e->state, e->left)];
     while (*at != e)
         at = &(*at)->next_in_bucket;
     *at = e->next_in_bucket;
@@ -79,21 +80,21 @@ static void take_out(grammar_vocab *v, mask_entry *e)
     e->kept = false;
 }
 
-static mask_entry *look_up(grammar_vocab *v, const grammar *owner, uint32_t name)
+static mask_entry *look_up(grammar_vocab *v, const grammar *owner, uint32_t name, uint64_t left)
 {
-    mask_entry *e = v->buckets[bucket_of(owner, name)];
-    while (e && (e->owner != owner || e->state != name))
+    mask_entry *e = v->buckets[bucket_of(owner, name, left)];
+    while (e && (e->owner != owner || e->state != name || e->left != left))
         e = e->next_in_bucket;
     return e;
 }
 
-mask_entry *mask_cache_find(grammar_vocab *v, grammar *g, uint32_t state)
+mask_entry *mask_cache_find(grammar_vocab *v, grammar *g, uint32_t state, uint64_t left)
 {
     grammar *owner;
     uint32_t name;
     name_of(g, state, &owner, &name);
     pthread_mutex_lock(&v->lock);
-    mask_entry *e = look_up(v, owner, name);
+    mask_entry *e = look_up(v, owner, name, left);
     if (e) {
         e->refs++;
         v->hits++;
@@ -106,11 +107,12 @@ mask_entry *mask_cache_find(grammar_vocab *v, grammar *g, uint32_t state)
     return e;
 }
 
-void mask_cache_keep(grammar_vocab *v, grammar *g, uint32_t state, mask_entry *e)
+void mask_cache_keep(grammar_vocab *v, grammar *g, uint32_t state, uint64_t left, mask_entry *e)
 {
     name_of(g, state, &e->owner, &e->state);
+    e->left = left;
     pthread_mutex_lock(&v->lock);
-    if (look_up(v, e->owner, e->state) || e->bytes > v->cache_limit) {
+    if (look_up(v, e->owner, e->state, left) || e->bytes > v->cache_limit) {
         pthread_mutex_unlock(&v->lock);
         return;
     }
@@ -123,7 +125,7 @@ void mask_cache_keep(grammar_vocab *v, grammar *g, uint32_t state, mask_entry *e
         v->evicted++;
     }
     if (v->cache_bytes + e->bytes <= v->cache_limit) {
-        uint32_t bucket = bucket_of(e->owner, e->state);
+        uint32_t bucket = bucket_of(e->owner, e->state, left);
         e->next_in_bucket = v->buckets[bucket];
         v->buckets[bucket] = e;
         LIST_APPEND(&v->used, e, used_before, used_after);

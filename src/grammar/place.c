@@ -221,13 +221,54 @@ static bool put_thread(walker *w, threads *list, uint32_t from, uint32_t state, 
     return true;
 }
 
-bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32_t from)
+/* One more has come of what the cell counts: another begins, or what is behind them all. */
+static bool count_one(walker *w, stack_cell cell, uint32_t from)
+{
+    const gr_counter *k = automaton_counter(w->a, cell.back);
+    const uint32_t come = cell.back - k->first + 1;
+    const stack_cell behind = w->stacks->cells[cell.below]; /* pushed with it, and alone */
+    if (come >= k->min && !put_thread(w, &w->work, from, behind.back, behind.below)) return false;
+    if (come >= k->max) return true;
+    const uint32_t count = k->max == NO_END ? RAD_MIN(come, k->min) : come;
+    const uint32_t stack = stacks_push(w->stacks, k->first + count, cell.below);
+    w->status = w->stacks->status;
+    return !w->status && put_thread(w, &w->work, from, k->start, stack);
+}
+
+/* Puts what is on top of the stacks into w->work.at[from..]; w->ended where that is the bottom. */
+static bool return_to(walker *w, uint32_t stack, uint32_t from)
+{
+    for (uint32_t c = stack; c; c = w->stacks->cells[c].beside) {
+        if (c == BOTTOM) {
+            w->ended = true;
+            break;
+        }
+        const stack_cell cell = w->stacks->cells[c];
+        if (automaton_counts(w->a, cell.back)
+                ? !count_one(w, cell, from)
+                : !put_thread(w, &w->work, from, cell.back, cell.below))
+            return false;
+    }
+    return true;
+}
+
+/* The stacks of a call. */
+static uint32_t call_from(walker *w, uint32_t back, uint32_t stack)
+{
+    const gr_automaton *a = w->a;
+    if (automaton_counts(a, back))
+        stack = stacks_push(w->stacks, automaton_counter(a, back)->back, stack);
+    else if (a->states[back].flags == GR_ACCEPTS)
+        return stack; /* where a rule ends with a call there is nothing to come back for */
+    return w->stacks->status ? NO_STACKS : stacks_push(w->stacks, back, stack);
+}
+
+/* Goes on with what is in w->work. */
+static bool enter_all(walker *w, threads *out, uint32_t from)
 {
     const gr_automaton *a = w->a;
     threads *work = &w->work;
     uint32_t turns = 0;
-    work->count = 0;
-    if (!put_thread(w, work, 0, state, stack)) return false;
     /* First come, first looked at: what waits for its turn in one state is united there, so that
      * calls that meet again are followed once and not once for each way to them. */
     for (uint32_t i = 0; i < work->count; i++) {
@@ -235,20 +276,9 @@ bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32
         const gr_state *s = &a->states[t.state];
         if (s->flags & GR_READS && !put_thread(w, out, from, t.state, t.stacks)) return false;
         if (!(s->flags & GR_TURNS)) continue;
-        if (s->flags & GR_ACCEPTS) {
-            for (uint32_t c = t.stacks; c; c = w->stacks->cells[c].beside) {
-                if (c == BOTTOM) {
-                    w->ended = true;
-                    break;
-                }
-                stack_cell cell = w->stacks->cells[c];
-                if (!put_thread(w, work, i + 1, cell.back, cell.below)) return false;
-            }
-        }
+        if (s->flags & GR_ACCEPTS && !return_to(w, t.stacks, i + 1)) return false;
         for (uint32_t c = s->calls; c < s[1].calls; c++) {
-            uint32_t back = a->calls[c].back, below = t.stacks;
-            /* Where a rule ends with a call there is nothing to come back for. */
-            if (a->states[back].flags != GR_ACCEPTS) below = stacks_push(w->stacks, back, t.stacks);
+            const uint32_t below = call_from(w, a->calls[c].back, t.stacks);
             if (w->stacks->status) {
                 w->status = w->stacks->status;
                 return false;
@@ -261,6 +291,18 @@ bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32
         }
     }
     return true;
+}
+
+bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32_t from)
+{
+    w->work.count = 0;
+    return put_thread(w, &w->work, 0, state, stack) && enter_all(w, out, from);
+}
+
+bool place_return(walker *w, uint32_t stack, threads *out, uint32_t from)
+{
+    w->work.count = 0;
+    return return_to(w, stack, 0) && enter_all(w, out, from);
 }
 
 bool place_step(walker *w, threads *out, uint32_t first, uint32_t count, unsigned char byte)

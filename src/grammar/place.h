@@ -89,6 +89,9 @@ bool threads_grow(walker *w, threads *t, uint32_t want);
  * met. False: w->status. */
 bool place_enter(walker *w, uint32_t state, uint32_t stack, threads *out, uint32_t from);
 
+/* The same of what lies on top of the stacks of a rule that has ended. */
+bool place_return(walker *w, uint32_t stack, threads *out, uint32_t from);
+
 /* Appends to `out` the threads behind `byte`, of out->at[first..first + count). Sets w->ended. */
 bool place_step(walker *w, threads *out, uint32_t first, uint32_t count, unsigned char byte);
 

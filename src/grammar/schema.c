@@ -165,6 +165,8 @@ static void compiler_fini(schema_compiler *c)
     GR_DROP(mem, c->goals, c->cap_goals);
     gr_slots_drop(mem, &c->by_hash);
     gr_slots_drop(mem, &c->pattern_of);
+    GR_DROP(mem, c->strings, c->cap_strings);
+    keys_fini(&c->lengths);
     keys_fini(&c->checked);
 }
 
@@ -210,6 +212,7 @@ static rad_status build(gr_builder *b, const char *text, size_t len, const dfa *
     schema_set set = {.count = 0};
     uint32_t goal = NEVER;
     keys_init(&c.checked, &b->mem);
+    keys_init(&c.lengths, &b->mem);
     if (!schema_failed(&c) && schema_check(&c, c.root) && schema_hold(&c, &set, c.root))
         goal = schema_goal_of(&c, &set);
     if (goal == ANYTHING && !bare) {

@@ -30,7 +30,8 @@
 
 enum {
     SCHEMA_MOST_DEPTH = 200,     /* of schemas in schemas */
-    SCHEMA_MOST_LENGTH = 100000, /* of minLength, maxLength, minItems, maxItems */
+    SCHEMA_MOST_LENGTH = 100000, /* of strings whose characters are not counted: each has states */
+    SCHEMA_MOST_COUNT = 1 << 30, /* of all lengths and counts; no answer is longer */
     SCHEMA_MOST_BRANCHES = 4096, /* combinations of anyOf and oneOf in one place */
     SCHEMA_MOST_SET = 256        /* schemas that hold at once in one place */
 };
@@ -73,6 +74,9 @@ typedef struct schema_compiler {
     chars_form form;   /* of the characters of strings */
     const dfa *barred; /* no string is one of these; or NULL */
     bool bare;         /* only strings are wanted, without quotes */
+    gr_keys lengths;   /* of strings whose characters are counted, */
+    uint32_t *strings; /* and their rules */
+    uint32_t cap_strings;
     unsigned depth;
 } schema_compiler;
 
@@ -144,6 +148,8 @@ bool schema_dfa_has(const dfa *d, const char *text, size_t len, chars_form form)
 void json_set_marks(gr_builder *b, const gr_marks *marks);
 uint32_t
 json_string_rule(gr_builder *b); /* what is behind the opening quote, with the closing one */
+/* The same of strings with so many characters (NO_END), which are counted. Not with marks. */
+uint32_t json_bounded_string_rule(gr_builder *b, uint32_t min, uint32_t max);
 uint32_t json_number_rule(gr_builder *b, bool integer);
 uint32_t json_value_rule(gr_builder *b);
 uint32_t json_object_rule(gr_builder *b);

@@ -157,7 +157,22 @@ static nfa_frag unique_frag(schema_compiler *c, const schema_merged *m, uint64_t
 
 /* ---- all items ---- */
 
-/* States by how many items there are so far, up to where the count says nothing new. */
+/* Items beyond the first `from`, which all have one goal, and the bracket. */
+static nfa_frag more_items(schema_compiler *c, uint64_t from, uint64_t min, uint64_t max,
+                           uint32_t goal)
+{
+    gr_builder *b = c->b;
+    const uint32_t least = min > from ? (uint32_t)(min - from) : 0;
+    nfa_frag item = json_mark(b, JSON_COMMA, ',');
+    item = nfa_concat(&b->n, item, schema_goal_frag(c, goal));
+    const uint32_t rule =
+        builder_repeat(b, item, least, max == UINT64_MAX ? NO_END : (uint32_t)(max - from));
+    nfa_frag f = nfa_rule(&b->n, rule);
+    return nfa_concat(&b->n, f, json_mark(b, JSON_CLOSE, ']'));
+}
+
+/* States by how many items there are so far, up to where the count says nothing new, or the rest is
+ * counted. */
 nfa_frag schema_array_frag(schema_compiler *c, const schema_merged *m)
 {
     gr_builder *b = c->b;
@@ -170,13 +185,19 @@ nfa_frag schema_array_frag(schema_compiler *c, const schema_merged *m)
         if (schema_item_goal(c, m->set, i) == NEVER) most = i;
     if (most > prefix && schema_item_goal(c, m->set, prefix) == NEVER) most = prefix;
     bool bounded = most != UINT64_MAX;
-    uint64_t last = bounded ? most : RAD_MAX(m->min_items, prefix) + 1;
-    if (last > SCHEMA_MOST_LENGTH) {
-        gr_fail(&b->mem, RAD_E_LIMIT, "\"maxItems\": more than %d is not served",
-                SCHEMA_MOST_LENGTH);
-        return f;
-    }
+    uint64_t last = bounded ? most : RAD_MAX(m->min_items, prefix) + 1,
+             counted = RAD_MAX(prefix, 1);
+    if (m->min_items > most) last = 0; /* no text */
+    const bool counts = last > counted &&
+                        builder_counts(b, m->min_items, bounded ? most - counted : UINT64_MAX);
     for (uint64_t i = 0; i <= last && !schema_failed(c); i++) {
+        if (i == counted && counts) {
+            nfa_frag rest =
+                more_items(c, i, m->min_items, most, schema_item_goal(c, m->set, prefix));
+            nfa_empty(n, at, rest.in);
+            nfa_empty(n, rest.out, out);
+            break;
+        }
         if (i >= m->min_items) {
             nfa_frag close = json_mark(b, JSON_CLOSE, ']');
             nfa_empty(n, at, close.in);

@@ -172,7 +172,7 @@ static bool check_count(checker *k, const char *keyword, const json_t *value)
     if (!json_is_number(value) || n < 0 || n != (double)(json_int_t)RAD_MIN(n, 1e15))
         return refuse(k, RAD_E_INVAL, keyword, "is no count");
     bool most = strncmp(keyword, "max", 3) == 0;
-    if (n > SCHEMA_MOST_LENGTH && !most)
+    if (n > SCHEMA_MOST_COUNT && !most)
         return refuse(k, RAD_E_LIMIT, keyword, "is more than is served");
     return true;
 }

@@ -2,6 +2,8 @@
  * patterns, the types that are left. */
 #include "grammar/schema_impl.h"
 
+#include <math.h>
+
 unsigned schema_types(const json_t *type)
 {
     static const struct {
@@ -64,7 +66,8 @@ static void raise_count(uint64_t *to, const json_t *value)
 
 static void lower_count(uint64_t *to, const json_t *value)
 {
-    if (value) *to = RAD_MIN(*to, (uint64_t)json_number_value(value));
+    const double most = value ? json_number_value(value) : INFINITY;
+    if (most <= SCHEMA_MOST_COUNT) *to = RAD_MIN(*to, (uint64_t)most); /* more bounds nothing */
 }
 
 static bool is_one_of(const char *word, const char *const *words, size_t count)

@@ -61,9 +61,11 @@ bool schema_string_dfa(schema_compiler *c, const schema_merged *m, dfa *d)
     nfa n;
     bool lengths = m->min_length || m->max_length != UINT64_MAX || !m->num_texts;
     *d = (dfa){0};
-    if (m->max_length != UINT64_MAX && m->max_length > SCHEMA_MOST_LENGTH) {
-        gr_fail(&b->mem, RAD_E_LIMIT, "\"maxLength\": more than %d is not served",
-                SCHEMA_MOST_LENGTH);
+    if ((m->max_length != UINT64_MAX ? m->max_length : m->min_length) > SCHEMA_MOST_LENGTH) {
+        gr_fail(&b->mem, RAD_E_LIMIT,
+                "\"%sLength\": beside a \"pattern\" or a \"format\", of names, and in values "
+                "without quotes, more than %d is not served",
+                m->max_length == UINT64_MAX ? "min" : "max", SCHEMA_MOST_LENGTH);
         return false;
     }
     if (lengths) {
@@ -117,10 +119,26 @@ nfa_frag schema_value_frag(schema_compiler *c, const json_t *value)
     return chars_literal(n, text, len, c->form);
 }
 
+/* What is behind the opening quote of strings with these lengths: one rule for all of them. */
+static uint32_t bounded_rule(schema_compiler *c, uint32_t min, uint32_t max)
+{
+    const uint32_t before = c->lengths.count, i = keys_add(&c->lengths, (uint64_t)min << 32 | max);
+    if (!GR_GROW(&c->b->mem, c->strings, c->cap_strings, (uint64_t)i + 1)) return 0;
+    if (c->lengths.count > before) c->strings[i] = json_bounded_string_rule(c->b, min, max);
+    return c->strings[i];
+}
+
 nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m)
 {
     gr_builder *b = c->b;
     nfa *n = &b->n;
+    const bool plain = !c->bare && !c->barred && !m->num_texts && m->min_length <= m->max_length;
+    if (plain && builder_counts(b, m->min_length, m->max_length)) {
+        const uint32_t most = m->max_length == UINT64_MAX ? NO_END : (uint32_t)m->max_length;
+        const uint32_t rule = bounded_rule(c, (uint32_t)m->min_length, most);
+        nfa_frag quote = json_quote(b);
+        return nfa_concat(n, quote, nfa_rule(n, rule));
+    }
     nfa_frag f = c->bare ? nfa_nothing(n) : json_quote(b);
     if (!c->bare && !m->num_texts && !m->min_length && m->max_length == UINT64_MAX)
         return nfa_concat(n, f, nfa_rule(n, json_string_rule(b)));

@@ -69,6 +69,27 @@ for least in (1, 2, 3):
     case({"type": "string", "minLength": least}, *TEXTS)
 for most in (0, 2, 64):
     case({"type": "string", "maxLength": most}, *TEXTS)
+# ---- bounds that are counted ----
+for most in (9, 2000, 10000, 2**31 - 1):
+    case({"type": "string", "maxLength": most}, *TEXTS, *("x" * n for n in (9, 10, 1999, 2000, 2001)))
+case({"type": "string", "minLength": 990, "maxLength": 1000}, "", *("é" * n for n in (989, 990, 1000, 1001)), *("\n" * n for n in (990, 1001)),
+     "日" * 500 + "a" * 500, "\U0001f600" * 1000, "\U0001f600" * 1001)
+case({"type": "string", "minLength": 1500}, "a" * 1499, "a" * 1500, "\\" * 1600)
+case(obj({"title": {"type": "string", "maxLength": 255}, "body": {"type": "string", "minLength": 10, "maxLength": 10000}, "tags": {
+    "type": "array", "maxItems": 1000, "items": {"type": "string", "maxLength": 40}}}, ["body"]),
+     {"body": "x" * 10}, {"body": "x" * 9}, {"title": "é" * 255, "body": "\"" * 200}, {"title": "é" * 256, "body": "x" * 20},
+     {"body": "x" * 600, "tags": []}, {"body": "x" * 60, "tags": ["t" * 40] * 30}, {"body": "x" * 60, "tags": ["t", "t" * 41]})
+case({"type": "array", "minItems": 12, "maxItems": 14, "items": {"type": "integer"}}, *([7] * n for n in (0, 1, 11, 12, 14, 15)), [True] * 12)
+case({"type": "array", "minItems": 20, "items": {"enum": ["a", "ab"]}}, *(["ab"] * n for n in (19, 20, 60)), ["a"] * 19 + ["b"])
+case({"type": "array", "maxItems": 11, "items": {"type": "array", "minItems": 9, "maxItems": 10, "items": {"type": "null"}}},
+     [], [[None] * 9] * 11, [[None] * 9] * 12, [[None] * 10, [None] * 9], [[None] * 11], [[None] * 8], [[None] * 9, []])
+case({"type": "array", "prefixItems": [{"type": "null"}, {"type": "boolean"}], "items": {"type": "integer"}, "minItems": 1, "maxItems": 20},
+     [], [None], [None, True], [None, 1], [None, True] + [3] * 18, [None, True] + [3] * 19, [None, True, None])
+case({"anyOf": [{"type": "string", "minLength": 30, "maxLength": 40}, {"type": "string", "maxLength": 12}, {"const": "a constant text"}]},
+     *("x" * n for n in (0, 12, 13, 29, 30, 40, 41)), "a constant text", "a constant test")
+case({"$defs": {"n": {"type": "array", "maxItems": 12, "items": {"$ref": "#/$defs/n"}}}, "$ref": "#/$defs/n"},
+     [], [[]] * 12, [[]] * 13, [[[]] * 12] * 12, [[[]] * 13], [[], [[[]] * 3], []])
+
 for pattern in ("^a", "b", "c$", "^abc$", "^[a-c]*$", "^[A-Z]", "[0-9]", "^\\d{1,2}$", "^.{2,3}$", "^$", "^(a|ab)c?$", "a.c",
                 "\\S", "^\\w+$", "[^a-z]", "^[^\"]*$", "é", "^é+$", "^[\\u3040-\\u9fff]+$", "^\\u65e5", "b|^$", "(ab){1,}",
                 "^(?:x|y)\\d", "\\\\", "\\t", "^[\\x00-\\x1f]$", "a*", "^\\S+ \\S+$", "^(a+)+$", "[\"\\\\]", "^[^a]"):

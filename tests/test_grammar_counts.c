@@ -1,0 +1,386 @@
+/* test_grammar_counts.c - repeats that are counted, beside the same ones written out as states, and
+ * around bounds that are too far for that. */
+#include "grammar_compiled.h"
+
+static void make_vocab(rig_vocab *r, uint64_t cache_bytes)
+{
+    static const char *const pieces[] = {"\"",
+                                         "\",",
+                                         "\", \"",
+                                         "\"]",
+                                         "\"}",
+                                         "ab",
+                                         "ab\"",
+                                         "abc",
+                                         "a\", ",
+                                         "aaaa",
+                                         "\\n",
+                                         "\\",
+                                         "\\u00",
+                                         "e9",
+                                         "\\n\\",
+                                         "n\"",
+                                         "\xc3",
+                                         "\xa9",
+                                         "\xc3\xa9",
+                                         "\xc3\xa9\xc3\xa9",
+                                         "\xc3\xa9\"",
+                                         "\xe6\x97\xa5",
+                                         "\xe6\x97",
+                                         "\xa5\xe6",
+                                         "\xa5",
+                                         "\xf0\x9f",
+                                         "\x98\x80",
+                                         "a\xe6",
+                                         "1",
+                                         "12",
+                                         "1,",
+                                         ", 1",
+                                         "1]",
+                                         "], ",
+                                         ", ",
+                                         "[\"",
+                                         "[",
+                                         "{\"",
+                                         "\": ",
+                                         "a, b",
+                                         "null",
+                                         " ",
+                                         "  ",
+                                         "\n",
+                                         "aaaaaaaaaaaa",
+                                         "\\\"",
+                                         "ud83d",
+                                         "\\ude00",
+                                         "\\ud83d\\ude00",
+                                         "]",
+                                         "]}",
+                                         "x",
+                                         "xx",
+                                         "xa",
+                                         "ax",
+                                         "bcde",
+                                         "; ",
+                                         "a;",
+                                         "0123456"};
+    rig_begin(r);
+    for (size_t i = 0; i < RAD_COUNT(pieces); i++)
+        rig_add(r, pieces[i], strlen(pieces[i]));
+    CHECK_OK(rig_finish(r, NULL, cache_bytes));
+}
+
+static grammar *compile(rig_vocab *r, grammar_kind kind, grammar_space space, const char *text,
+                        uint32_t unrolled)
+{
+    rad_error err = {0};
+    grammar_limits limits = {.unrolled = unrolled};
+    grammar_spec spec = {.kind = kind, .space = space, .text = text, .len = strlen(text)};
+    grammar *g = NULL;
+    rad_status status = grammar_compile(r->v, &spec, &limits, &g, &err);
+    CHECKF(status == RAD_OK || strstr(err.text, "no text"), "%s: %s\n", text, err.text);
+    return g;
+}
+
+/* ---- the same masks as states ---- */
+
+static void random_schema(char *out, uint64_t *seed)
+{
+    static const char *const items[] = {"{\"type\":\"integer\"}",
+                                        "{\"type\":\"string\",\"maxLength\":3}",
+                                        "{\"enum\":[\"a\",\"ab\",1]}",
+                                        "{\"type\":\"string\"}",
+                                        "{\"type\":\"array\",\"items\":{\"type\":\"null\"},"
+                                        "\"maxItems\":3}",
+                                        "{\"type\":[\"string\",\"integer\"],\"minLength\":2}"};
+    unsigned a = test_random(seed) % 6, b = a + test_random(seed) % 7, kind = test_random(seed) % 8;
+    size_t n = 0;
+    char low[40] = "", high[40] = "";
+    const char *what = kind < 4 ? "Length" : "Items";
+    if (a) sprintf(low, ",\"min%s\":%u", what, a);
+    if (b < 11 || !a) sprintf(high, ",\"max%s\":%u", what, b);
+    if (kind < 2) {
+        n += (size_t)sprintf(out + n, "{\"type\":\"string\"%s%s}", low, high);
+    } else if (kind == 2) {
+        n += (size_t)sprintf(out + n,
+                             "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"%s%s},"
+                             "\"b\":{\"type\":\"string\"%s%s}},\"additionalProperties\":false}",
+                             low, high, high, low);
+    } else if (kind == 3) {
+        n += (size_t)sprintf(out + n,
+                             "{\"anyOf\":[{\"type\":\"string\"%s%s},{\"const\":\"ab\"},"
+                             "{\"type\":\"string\",\"maxLength\":%u}]}",
+                             low, high, b + 2);
+    } else if (kind < 7) {
+        const char *item = items[test_random(seed) % RAD_COUNT(items)];
+        const bool prefix = test_random(seed) % 3 == 0;
+        n += (size_t)sprintf(out + n, "{\"type\":\"array\",%s\"items\":%s%s%s}",
+                             prefix ? "\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"string\"}],"
+                                    : "",
+                             item, low, high);
+    } else {
+        n += (size_t)sprintf(out + n,
+                             "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}%s%s,\"maxItems\":%u}",
+                             low, "", b + 3);
+    }
+}
+
+/* Follows both with the same tokens: at each place they allow the same ones, and say the same. */
+static void check_same(rig_vocab *r, grammar *counted, grammar *states, const char *text,
+                       uint64_t *seed)
+{
+    const uint64_t begun = *seed;
+    uint32_t bits[RIG_TOKENS / 32], want[RIG_TOKENS / 32];
+    const uint32_t words = grammar_mask_words(r->count + 2);
+    grammar_matcher *a = grammar_matcher_create(counted), *b = grammar_matcher_create(states);
+    CHECK(a && b);
+    for (int step = 0; step < 40; step++) {
+        rad_token allowed[RIG_TOKENS];
+        uint32_t count = 0;
+        CHECK_OK(grammar_mask(a, bits));
+        CHECK_OK(grammar_mask(b, want));
+        for (uint32_t t = 0; t < r->count + 2; t++) {
+            CHECKF(rig_bit(bits, t) == rig_bit(want, t),
+                   "%s: step %d, token '%.*s' (%u) is %sallowed, seed %llu\n", text, step,
+                   (int)r->pieces[t].len, r->pieces[t].bytes, t, rig_bit(bits, t) ? "" : "not ",
+                   (unsigned long long)begun);
+            if (rig_bit(bits, t)) allowed[count++] = (rad_token)t;
+        }
+        CHECK(memcmp(bits, want, words * sizeof *bits) == 0);
+        CHECKF(grammar_may_end(a) == grammar_may_end(b) &&
+                   grammar_must_end(a) == grammar_must_end(b),
+               "%s: step %d, seed %llu\n", text, step, (unsigned long long)begun);
+        if (grammar_has_ended(a)) break;
+        CHECK(count);
+        const rad_token other = (rad_token)(test_random(seed) % (r->count + 2));
+        const rad_status status = grammar_accept(a, other);
+        CHECK(status == (rig_bit(bits, (uint32_t)other) ? RAD_OK : RAD_NONE));
+        if (!status) CHECK_OK(grammar_rollback(a, 1));
+        /* Longer tokens more often: single bytes are most of the vocabulary. */
+        rad_token next = allowed[test_random(seed) % count];
+        for (int i = 0; i < 2 && next < 256; i++)
+            next = allowed[test_random(seed) % count];
+        if (step % 8 == 7) {
+            grammar_matcher *fork = grammar_matcher_copy(a);
+            CHECK(fork != NULL);
+            grammar_matcher_destroy(a);
+            a = fork;
+        }
+        CHECK_OK(grammar_accept(a, next));
+        CHECK_OK(grammar_accept(b, next));
+    }
+    grammar_matcher_destroy(a);
+    grammar_matcher_destroy(b);
+}
+
+TEST(what_is_counted_allows_what_states_allow)
+{
+    uint64_t seed = test_told_seed(), compared = 0, counters = 0;
+    const uint64_t rounds = test_scale(120, 20000);
+    rig_vocab *r = malloc(sizeof *r);
+    make_vocab(r, 1 << 16);
+    for (uint64_t round = 0; round < rounds; round++) {
+        char text[1024];
+        const grammar_space space = (grammar_space)(test_random(&seed) % 3);
+        random_schema(text, &seed);
+        grammar *a = compile(r, GRAMMAR_JSON_SCHEMA, space, text, 1);
+        grammar *b = compile(r, GRAMMAR_JSON_SCHEMA, space, text, UINT32_MAX);
+        CHECKF(!a == !b, "%s\n", text);
+        for (int i = 0; a && i < 3; i++)
+            check_same(r, a, b, text, &seed);
+        if (a) {
+            grammar_stats stats;
+            grammar_get_stats(a, &stats);
+            counters += stats.counters;
+            grammar_get_stats(b, &stats);
+            CHECK(!stats.counters);
+            compared++;
+        }
+        grammar_unref(a);
+        grammar_unref(b);
+    }
+    CHECKF(compared > rounds / 2 && counters > rounds / 2, "%llu, %llu\n",
+           (unsigned long long)compared, (unsigned long long)counters);
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
+/* ---- bounds that are far ---- */
+
+static void accept_text(rig_vocab *r, grammar_matcher *m, const char *text)
+{
+    CHECKF(grammar_accept(m, rig_token(r, text)) == RAD_OK, "'%s'\n", text);
+}
+
+/* Characters of a string's contents in the token; -1: it is none of those alone. */
+static int characters_of(const grammar_piece *p)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < p->len; i++) {
+        const unsigned char c = (unsigned char)p->bytes[i];
+        if (c < 0x20 || c == '"' || c == '\\' || c >= 0x80) return -1;
+        n++;
+    }
+    return n;
+}
+
+/* A string is within `come` of its bounds; every token of plain characters is judged by its length,
+ * and those that end the string by what they end with. */
+static void check_bound(rig_vocab *r, grammar_matcher *m, uint32_t come, uint32_t min, uint32_t max)
+{
+    uint32_t bits[RIG_TOKENS / 32];
+    CHECK_OK(grammar_mask(m, bits));
+    for (uint32_t t = 0; t < r->count; t++) {
+        const grammar_piece *p = &r->pieces[t];
+        grammar_piece inner = *p;
+        const bool ends = p->len && p->bytes[p->len - 1] == '"';
+        inner.len -= ends;
+        const int n = characters_of(&inner);
+        if (n < 0) continue;
+        const bool want = come + (uint32_t)n <= max && (!ends || come + (uint32_t)n >= min);
+        CHECKF(rig_bit(bits, t) == want, "behind %u of %u to %u: '%.*s'\n", come, min, max,
+               (int)p->len, p->bytes);
+        rad_status status = grammar_accept(m, (rad_token)t);
+        CHECK(status == (want ? RAD_OK : RAD_NONE));
+        if (!status) CHECK_OK(grammar_rollback(m, 1));
+    }
+}
+
+TEST(a_long_string_is_held_to_its_bounds)
+{
+    enum { MIN = 9950, MAX = 10000 };
+    rig_vocab *r = malloc(sizeof *r);
+    make_vocab(r, 0);
+    CHECK_OK(grammar_vocab_warm(r->v));
+    char text[256];
+    sprintf(text, "{\"type\":\"string\",\"minLength\":%d,\"maxLength\":%d}", MIN, MAX);
+    grammar *g = compile(r, GRAMMAR_JSON_SCHEMA, GRAMMAR_SPACE_ONE, text, 0);
+    grammar_stats stats;
+    grammar_vocab_stats before, after;
+    grammar_get_stats(g, &stats);
+    CHECKF(stats.states < 60 && stats.counters == 1, "%u states\n", stats.states);
+    grammar_matcher *m = grammar_matcher_create(g);
+    uint32_t bits[RIG_TOKENS / 32], come = 0;
+    accept_text(r, m, "\"");
+    grammar_vocab_get_stats(r->v, &before);
+    while (come < MIN - 40) { /* far from both there are few masks, whatever the count is */
+        static const char *const some[] = {"aaaa", "\xe6\x97\xa5", "\\n", "\\ud83d\\ude00", "x"};
+        static const uint32_t lengths[] = {4, 1, 1, 1, 1};
+        accept_text(r, m, some[come % 5]);
+        come += lengths[come % 5];
+        if (come % 7 == 0) CHECK_OK(grammar_mask(m, bits));
+    }
+    grammar_vocab_get_stats(r->v, &after);
+    CHECKF(after.misses - before.misses <= 4, "%llu masks computed\n",
+           (unsigned long long)(after.misses - before.misses));
+    for (; come < MAX; come++) {
+        check_bound(r, m, come, MIN, MAX);
+        accept_text(r, m, come % 3 ? "a" : come % 2 ? "\xc3\xa9" : "\\n");
+    }
+    CHECK_OK(grammar_mask(m, bits));
+    for (uint32_t t = 0; t < r->count; t++) /* nothing but the end of the string */
+        CHECK(rig_bit(bits, t) == (r->pieces[t].len == 1 && r->pieces[t].bytes[0] == '"'));
+    char forced[4];
+    CHECK(grammar_forced_bytes(m, forced, sizeof forced) == 1 && forced[0] == '"');
+    accept_text(r, m, "\"");
+    CHECK(grammar_must_end(m));
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
+/* Half of a character that was begun counts: no other begins behind it. */
+TEST(bytes_of_one_character_count_once)
+{
+    rig_vocab *r = malloc(sizeof *r);
+    make_vocab(r, 0);
+    grammar *g = compile(r, GRAMMAR_JSON_SCHEMA, GRAMMAR_SPACE_ONE,
+                         "{\"type\":\"string\",\"maxLength\":5000}", 0);
+    char text[6 * 5000 + 8] = "\"";
+    size_t len = 1;
+    for (int i = 0; i < 5000; i++) {
+        static const char *const some[] = {"\xf0\x9f\x98\x80", "\\u00e9", "\xc3\xa9"};
+        len += (size_t)sprintf(text + len, "%s", some[i % 3]);
+    }
+    CHECK(grammar_try(g, text, len, false) == RAD_OK);
+    strcpy(text + len, "\"");
+    CHECK(grammar_try(g, text, len + 1, true) == RAD_OK);
+    static const char *const more[] = {"a", "\\", "\xf0", "\xc3"};
+    for (size_t i = 0; i < RAD_COUNT(more); i++) {
+        strcpy(text + len, more[i]);
+        CHECK(grammar_try(g, text, len + 1, false) == RAD_NONE);
+    }
+    grammar_unref(g);
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
+/* ---- what costs few states, and what is refused ---- */
+
+TEST(large_bounds_cost_no_states)
+{
+    rig_vocab *r = malloc(sizeof *r);
+    char *text = malloc(1 << 16);
+    make_vocab(r, 0);
+    size_t len = (size_t)sprintf(text, "{\"type\":\"object\",\"properties\":{\"a\":{}");
+    for (int i = 0; i < 50; i++)
+        len += (size_t)sprintf(text + len, ",\"p%d\":{\"type\":\"string\",\"maxLength\":%d}", i,
+                               10000 + i % 7);
+    for (int i = 0; i < 50; i++)
+        len +=
+            (size_t)sprintf(text + len,
+                            ",\"q%d\":{\"type\":\"array\",\"maxItems\":%d,\"items\":{\"type\":"
+                            "\"array\",\"minItems\":99999,\"items\":{\"maxLength\":2147483647}}}",
+                            i, 50000 + i % 7);
+    sprintf(text + len, "}}");
+    grammar *g = compile(r, GRAMMAR_JSON_SCHEMA, GRAMMAR_SPACE_ONE, text, 0);
+    grammar_stats stats;
+    grammar_get_stats(g, &stats);
+    CHECKF(stats.states < 6000, "%u states\n", stats.states);
+    CHECK(rig_begins(g, "{\"p3\": \"ab\", \"q0\": [[\"x\", 1, true"));
+    CHECK(!rig_begins(g, "{\"q0\": [[\"x\", 1]"));
+    grammar_unref(g);
+    grammar_vocab_destroy(r->v);
+    free(text);
+    free(r);
+}
+
+TEST(counts_that_are_too_large_are_refused_in_words)
+{
+    static const struct {
+        const char *text, *words; /* NULL: it is served */
+    } cases[] = {
+        {"{\"type\":\"string\",\"maxLength\":2147483647}", NULL}, /* bounds nothing */
+        {"{\"type\":\"string\",\"maxLength\":1000000000000}", NULL},
+        {"{\"type\":\"string\",\"minLength\":1000000000}", NULL},
+        {"{\"type\":\"string\",\"minLength\":2147483647}", "is more than is served"},
+        {"{\"type\":\"array\",\"minItems\":2147483647}", "is more than is served"},
+        {"{\"type\":\"array\",\"minItems\":100000000,\"items\":{\"type\":\"array\",\"minItems\":"
+         "100000000,\"items\":{\"type\":\"array\",\"maxItems\":100000000}}}",
+         NULL},
+        {"{\"prefixItems\":[{\"type\":\"array\",\"minItems\":1000000000},{\"type\":\"array\","
+         "\"minItems\":1000000001},{\"type\":\"array\",\"minItems\":1000000002},{\"type\":"
+         "\"array\","
+         "\"minItems\":1000000003},{\"type\":\"array\",\"minItems\":1000000004}],\"type\":"
+         "\"array\"}",
+         "more than 4 billion"},
+        {"{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":200000}", "\"maxLength\": beside"},
+        {"{\"type\":\"string\",\"minLength\":20,\"maxLength\":10}", "no text has this form"},
+        {"{\"type\":\"array\",\"minItems\":20,\"maxItems\":10}", "no text has this form"},
+        {"{\"type\":\"array\",\"minItems\":20,\"maxItems\":30,\"items\":{\"$ref\":\"#\"}}",
+         "no text has this form"},
+    };
+    rig_vocab *r = malloc(sizeof *r);
+    make_vocab(r, 0);
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        rad_error err = {0};
+        grammar *g = rig_compile(r, GRAMMAR_JSON_SCHEMA, cases[i].text, &err);
+        CHECKF(!g == (cases[i].words != NULL), "%s: %s\n", cases[i].text, err.text);
+        CHECKF(g || strstr(err.text, cases[i].words), "%s: %s\n", cases[i].text, err.text);
+        grammar_unref(g);
+    }
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
+TEST_MAIN()
