@@ -196,6 +196,20 @@ static const char tree[] = "{\"$defs\": {\"node\": {\"type\": \"object\", \"prop
                            "\"additionalProperties\": false}}, \"$ref\": "
                            "\"#/$defs/node\"}";
 
+/* Bounds that are far, and texts that go to theirs. */
+static const char article[] =
+    "{\"type\": \"object\", \"properties\": {\"title\": {\"type\": \"string\", \"minLength\": 1, "
+    "\"maxLength\": 255}, \"summary\": {\"type\": \"string\", \"maxLength\": 2000}, \"body\": "
+    "{\"type\": "
+    "\"string\", \"minLength\": 10, \"maxLength\": 10000}, \"notes\": {\"type\": \"string\", "
+    "\"maxLength\": 10000}, \"tags\": {\"type\": \"array\", \"maxItems\": 1000, \"items\": "
+    "{\"type\": "
+    "\"string\", \"maxLength\": 100}}}, \"required\": [\"title\", \"summary\", \"body\"], "
+    "\"additionalProperties\": false}";
+static const char full[] =
+    "{\"type\": \"array\", \"maxItems\": 100, \"items\": {\"type\": \"string\", "
+    "\"minLength\": 290, \"maxLength\": 300}}";
+
 /* The tools of a coding agent: some thirty, with long descriptions. Each a name and its arguments.
  */
 static void put_tools(uint32_t count)
@@ -378,6 +392,9 @@ int main(int argc, char **argv)
     printf("22 tools: %zu bytes of schemas\n", text_len);
     row(v, "22 tools", GRAMMAR_JSON_SCHEMA, text, text_len, documents);
     row(v, "[a-z]+( [a-z]+)*", GRAMMAR_REGEX, "[a-z]+( [a-z]+)*[.]", 19, documents);
+    row(v, "long texts", GRAMMAR_JSON_SCHEMA, article, strlen(article), documents);
+    row(v, "full texts", GRAMMAR_JSON_SCHEMA, full, strlen(full), documents);
+    row(v, "[a-z ]{280,300}[.]", GRAMMAR_REGEX, "[a-z ]{280,300}[.]", 18, documents);
     grammar_vocab_stats stats;
     grammar_vocab_get_stats(v, &stats);
     printf("masks kept: %.1f MB; found %llu times, computed %llu times, evicted %llu\n",

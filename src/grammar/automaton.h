@@ -57,8 +57,9 @@ typedef struct gr_call {
 typedef struct gr_counter {
     uint32_t first;       /* the number that says: none have come */
     uint32_t start, back; /* where one begins; what is behind the last one */
+    uint32_t states;      /* of the rule, from `start` on */
     uint32_t min, max;    /* max NO_END: and then counting ends at min */
-    bool simple;          /* see link.c */
+    bool sure, simple;    /* see repeat.c */
 } gr_counter;
 
 typedef struct gr_automaton {
@@ -71,7 +72,8 @@ typedef struct gr_automaton {
     uint32_t cap_states, cap_ranges, cap_calls, cap_rows, cap_counters;
     uint32_t start;
     uint32_t repeated; /* the first state of a rule that is repeated; num_states: there is none */
-    bool empty;        /* the empty text is one */
+    uint32_t last; /* states before it are of a rule that nothing returns from: 0, or the root's */
+    bool empty;    /* the empty text is one */
 } gr_automaton;
 
 void automaton_fini(gr_automaton *a, gr_mem *mem);

@@ -19,7 +19,7 @@ typedef struct gr_rule {
     uint32_t first;      /* its first state in the automaton */
     uint32_t min, max;   /* of a rule that is repeated: a call is for so many of its texts */
     bool defined, apart; /* apart: never copied into its callers */
-    bool repeated;
+    bool repeated, sure; /* sure: how many there are follows from any text */
     bool nullable, productive, recursive, copied, placed;
 } gr_rule;
 
@@ -38,7 +38,8 @@ typedef struct gr_builder {
     gr_rule *rules;
     uint32_t num_rules, cap_rules;
     grammar_space space;
-    uint32_t unrolled; /* repeats of at most so many are copies: see grammar_limits */
+    uint32_t unrolled; /* of grammar_limits */
+    bool must_unroll;  /* it failed for that alone */
     bool closed_objects;
     bool python;                       /* JSON is written as Python does: True, False, None */
     const gr_marks *marks;             /* or with these; NULL. Set by json_set_marks */
@@ -58,11 +59,27 @@ void builder_define(gr_builder *b, uint32_t rule, nfa_frag f);
  * count. */
 uint32_t builder_repeat(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max);
 
-/* Whether a repeat with these bounds is to be counted. */
-static inline bool builder_counts(const gr_builder *b, uint64_t min, uint64_t max)
+/* Whether a repeat with these bounds (UINT64_MAX: no end) is to be counted; `usual`: what is not,
+ * unless grammar_limits say it. */
+static inline bool builder_counts(const gr_builder *b, uint64_t min, uint64_t max, uint32_t usual)
 {
-    return (max == UINT64_MAX ? min : max) > b->unrolled;
+    return (max == UINT64_MAX ? min : max) > (b->unrolled ? b->unrolled : usual);
 }
+enum {
+    COUNTED_PARTS = 8,  /* characters of a string, items of a list, where they are more */
+    COUNTED_TIMES = 128 /* of what an expression repeats: below, each count has a mask as well */
+};
+
+/* `f`, which is the fragment made last, from `min` to `max` (NO_END) times: counted, where that can
+ * be and they are many, or as nfa_repeat. What cannot be counted is found when rules are linked. */
+nfa_frag builder_times(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max);
+
+/* Fails, and whoever builds begins again and counts nothing. */
+bool builder_unroll(gr_builder *b);
+
+/* Of an automaton with its counters (repeat.c): whether each can be counted, which else is
+ * builder_unroll; and which are simple. */
+bool repeats_check(gr_builder *b, gr_automaton *a);
 
 /* The automaton of `root` in *out, zeroed before. */
 rad_status builder_link(gr_builder *b, uint32_t root, gr_automaton *out);

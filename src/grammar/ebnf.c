@@ -448,7 +448,7 @@ static nfa_frag read_sequence(reader *r)
             repeated = regex_counts(r->b, r->text, r->len, &r->i, &min, &max, 0);
             if (!repeated) refuse(r, RAD_E_INVAL, begin, "this is no number of times");
         }
-        if (repeated) next = nfa_repeat(n, next, min, max);
+        if (repeated) next = builder_times(r->b, next, min, max);
         f = nfa_concat(n, f, next);
     }
     return f;

@@ -19,11 +19,26 @@ static rad_status build(gr_builder *b, const grammar_spec *spec, uint32_t *root)
     return gr_fail(&b->mem, RAD_E_UNSUPPORTED, "there is no grammar of kind %d", (int)spec->kind);
 }
 
+/* *b, as it was initialised, holds only memory then. */
+static rad_status make(grammar_vocab *v, const grammar_spec *spec, gr_builder *b, gr_automaton *out)
+{
+    uint32_t root = 0;
+    b->space = spec->space;
+    b->closed_objects = spec->closed_objects;
+    b->vocab = v;
+    rad_status status = build(b, spec, &root);
+    if (!status) status = builder_link(b, root, out);
+    builder_fini(b);
+    if (!status) return RAD_OK;
+    automaton_fini(out, &b->mem);
+    *out = (gr_automaton){0};
+    return status;
+}
+
 rad_status grammar_compile(grammar_vocab *v, const grammar_spec *spec, const grammar_limits *limits,
                            grammar **out, rad_error *err)
 {
     gr_builder b;
-    uint32_t root = 0;
     uint32_t longest = limits && limits->text_bytes ? limits->text_bytes : 4u << 20;
     *out = NULL;
     if (spec->len > longest)
@@ -32,14 +47,16 @@ rad_status grammar_compile(grammar_vocab *v, const grammar_spec *spec, const gra
     grammar *g = rad_alloc(&v->env, sizeof *g);
     if (!g) return rad_fail(err, RAD_E_NOMEM, "no memory for a grammar");
     builder_init(&b, &v->env, v->single, limits, err);
-    b.space = spec->space;
-    b.closed_objects = spec->closed_objects;
-    b.vocab = v;
-    rad_status status = build(&b, spec, &root);
-    if (!status) status = builder_link(&b, root, &g->a);
-    builder_fini(&b);
+    rad_status status = make(v, spec, &b, &g->a);
+    if (b.must_unroll) {
+        grammar_limits all = limits ? *limits : (grammar_limits){0};
+        const uint64_t steps = b.mem.steps; /* of one limit, both */
+        all.unrolled = UINT32_MAX;
+        builder_init(&b, &v->env, v->single, &all, err);
+        b.mem.steps = steps;
+        status = make(v, spec, &b, &g->a);
+    }
     if (status) {
-        automaton_fini(&g->a, &b.mem);
         rad_free(&v->env, g, sizeof *g);
         return status;
     }

@@ -95,7 +95,8 @@ typedef struct grammar_limits {
     uint32_t states;     /* of the automaton; 0: 1 << 20 */
     uint64_t steps;      /* of work; 0: 25 million, some 200 ms */
     uint32_t text_bytes; /* of the spec's text; 0: 4 MiB */
-    uint32_t unrolled;   /* longer repeats are counted, where they can be; 0: 8. Changes no mask */
+    uint32_t unrolled;   /* longer repeats are counted, where they can be; 0: 8 in schemas, 128 in
+                          * expressions and rules. Changes no mask */
 } grammar_limits;
 
 /* One reference in *out. The vocab must outlive it. `limits` may be NULL.

@@ -47,21 +47,36 @@ static void set_tokens(const trie *t, uint32_t node, uint32_t *bits)
         bits[t->order[k] / 32] |= 1u << t->order[k] % 32;
 }
 
-/* One byte in a simple repeat. *t: where that leads; or, false, a state behind all of them, and
- * nothing on the stacks, or NOWHERE. */
-static bool repeat_step(const gr_automaton *a, const gr_counter *k, unsigned char byte, thread *t)
+/* One byte in a simple repeat: where it leads from `t`, or NOWHERE, and whether another begins. */
+static thread repeat_step(const gr_automaton *a, const gr_counter *k, unsigned char byte, thread t)
 {
-    const thread from = *t;
-    const bool between = from.state == k->start;
-    t->state = between && from.stacks >= k->max ? NOWHERE : automaton_next(a, from.state, byte);
-    if (t->state != NOWHERE) {
-        if (a->states[t->state].flags != GR_ACCEPTS) return true;
-        *t = (thread){k->start, from.stacks + 1};
-        return true;
-    }
-    t->stacks = BOTTOM;
-    if (between && from.stacks >= k->min) t->state = automaton_next(a, k->back, byte);
-    return false;
+    if (t.state == k->start && t.stacks >= k->max) return (thread){NOWHERE, 0};
+    t.state = automaton_next(a, t.state, byte);
+    if (t.state != NOWHERE && a->states[t.state].flags == GR_ACCEPTS)
+        t = (thread){k->start, t.stacks + 1};
+    return t;
+}
+
+/* Appends the threads behind `byte` of what is behind all of them; the stacks are empty there. */
+static bool repeat_leave(walker *w, const gr_counter *k, unsigned char byte, threads *list)
+{
+    const uint32_t from = list->count;
+    w->ended = false;
+    if (!place_enter(w, k->back, BOTTOM, list, from)) return false;
+    const uint32_t before = list->count - from;
+    if (!place_step(w, list, from, before, byte)) return false;
+    list->count -= before;
+    memmove(list->at + from, list->at + from + before, (list->count - from) * sizeof *list->at);
+    return true;
+}
+
+static bool add_pop(walker *w, pop_list *pops, uint32_t node)
+{
+    if (!place_grow(&w->stacks->env, &pops->nodes, &pops->cap, pops->count + 1,
+                    sizeof *pops->nodes))
+        return false;
+    pops->nodes[pops->count++] = node;
+    return true;
 }
 
 /* Sets the bits of all tokens that the threads list->at[first..first + count) read. Where the
@@ -80,11 +95,13 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
     at[0].count = count;
     at[0].top = list->count;
     if (count == 1) at[0].one = list->at[first];
+    bool ends = false;
+    w->status = RAD_OK;
     if (in.k) {
         at[0].one.stacks = in.come;
         at[0].count = IN_REPEAT;
+        ends = a->states[in.k->back].flags & GR_ACCEPTS; /* no call behind it reads nothing */
     }
-    w->status = RAD_OK;
     for (uint32_t i = 1; i < t->num_nodes;) {
         const trie_node *node = &t->nodes[i];
         uint32_t depth = node->depth;
@@ -107,20 +124,22 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
             w->ended = false;
             if (!place_enter(w, to, from.stacks, list, list->count)) return w->status;
         } else if (at[depth - 1].count == IN_REPEAT) {
-            thread to = at[depth - 1].one;
-            if (repeat_step(a, in.k, node->byte, &to)) {
+            const thread from = at[depth - 1].one, to = repeat_step(a, in.k, node->byte, from);
+            const bool between = to.state == in.k->start && to.stacks >= in.k->min;
+            if (to.state != NOWHERE) {
+                if (between && ends && pops && node->skip > i + 1 && !add_pop(w, pops, i))
+                    return RAD_E_NOMEM;
                 set_tokens(t, i++, bits);
                 at[depth].one = to;
                 at[depth].count = IN_REPEAT;
                 continue;
             }
-            if (to.state == NOWHERE) {
+            if (from.state != in.k->start || from.stacks < in.k->min) {
                 i = node->skip;
                 continue;
             }
             list->count = at[depth].top;
-            w->ended = false;
-            if (!place_enter(w, to.state, to.stacks, list, list->count)) return w->status;
+            if (!repeat_leave(w, in.k, node->byte, list)) return w->status;
         } else {
             list->count = at[depth].top;
             if (!place_step(w, list, at[depth - 1].first, at[depth - 1].count, node->byte))
@@ -139,10 +158,7 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
         }
         set_tokens(t, i, bits);
         if (ended && pops && node->skip > i + 1) {
-            if (!place_grow(&w->stacks->env, &pops->nodes, &pops->cap, pops->count + 1,
-                            sizeof *pops->nodes))
-                return RAD_E_NOMEM;
-            pops->nodes[pops->count++] = i;
+            if (!add_pop(w, pops, i)) return RAD_E_NOMEM;
         }
         i = at[depth].count ? i + 1 : node->skip;
     }
@@ -275,22 +291,20 @@ static uint32_t plain_length(const gr_automaton *a, uint32_t state, bool *exactl
     }
 }
 
-/* A repeat of anything that is one plain character, and what is behind it is none: how many of
- * those it reads whatever they are. 0: it is another. */
-static uint32_t plain_repeats(const gr_automaton *a, const gr_counter *k, uint32_t come)
+/* How many plain characters a simple repeat of any such one reads whatever they are, and none more;
+ * 0: it is another. `last`: nothing is behind the rule. */
+static uint32_t plain_repeats(const gr_automaton *a, const gr_counter *k, uint32_t come, bool last)
 {
     plain_look p = {.a = a, .all = true};
     level one = {.count = 0};
+    const uint32_t most = RAD_MIN(k->max - come, (uint32_t)PLAIN_LENGTHS);
+    /* What is behind the repeat begins with none (is_simple); behind the rule there may be some. */
+    const bool ends = !last && a->states[k->back].flags & GR_ACCEPTS;
     read_plain(&p, k->start, &one);
-    bool plain = p.all && !p.many;
+    bool plain = p.all && !p.many && (!ends || most == PLAIN_LENGTHS);
     for (uint32_t i = 0; i < one.count; i++)
         plain = plain && a->states[one.states[i]].flags == GR_ACCEPTS;
-    const gr_state *back = &a->states[k->back];
-    for (uint32_t r = back->ranges; r < back[1].ranges; r++)
-        for (size_t e = 0; e < RAD_COUNT(char_edges) && char_edges[e].part == FIRST; e++)
-            plain = plain &&
-                    (a->ranges[r].hi < char_edges[e].lo || a->ranges[r].lo > char_edges[e].hi);
-    return plain ? RAD_MIN(k->max - come, (uint32_t)PLAIN_LENGTHS) : 0;
+    return plain ? most : 0;
 }
 
 /* ---- one state ---- */
@@ -363,8 +377,10 @@ static rad_status compute(grammar *g, mask_place place, uint32_t *bits, mask_ent
     if (!status) status = cells.status;
     if (!status) {
         const repeat in = {place.k && place.k->simple ? place.k : NULL, place.come};
-        uint32_t plain = in.k && place.state == in.k->start ? plain_repeats(&g->a, in.k, place.come)
-                                                            : 0;
+        const bool last = (place.k ? place.k->back : place.state) < g->a.last;
+        uint32_t plain = 0;
+        if (in.k && place.state == in.k->start)
+            plain = plain_repeats(&g->a, in.k, place.come, last);
         exactly = plain > 0;
         if (!plain) plain = plain_length(&g->a, place.state, &exactly);
         const trie *t = exactly ? &v->rest : &v->all;
@@ -372,7 +388,7 @@ static rad_status compute(grammar *g, mask_place place, uint32_t *bits, mask_ent
             memcpy(bits, v->plain + (size_t)(plain - 1) * v->words, v->words * sizeof *bits);
         list.at[0] = (thread){place.state, bottom};
         list.count = 1;
-        status = walk(&w, &list, t, 0, 1, in, bits, &pops);
+        status = walk(&w, &list, t, 0, 1, in, bits, last ? NULL : &pops);
         if (!status) status = list_remainders(v, t, &pops, bits, &pieces, &count, &cap);
         direct = status == RAD_FULL;
         if (direct) status = RAD_OK;

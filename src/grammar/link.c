@@ -18,9 +18,7 @@ enum {
     COPIED_STATES = 64, /* most states of a rule that is copied into its callers */
     COPIED_EDGES = 256,
     ROW_RANGES = 4, /* states with more ranges than that have a row */
-    MOST_ROWS = 4096,
-    UNROLLED = 8,
-    SIMPLE_STATES = 64
+    MOST_ROWS = 4096
 };
 
 void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
@@ -32,7 +30,7 @@ void builder_init(gr_builder *b, const rad_env *env, const uint64_t bytes[4],
     b->mem.limit = limits->bytes ? limits->bytes : 64u << 20;
     b->mem.most_steps = limits->steps ? limits->steps : 25000000;
     b->mem.most_states = limits->states ? limits->states : 1u << 20;
-    b->unrolled = limits->unrolled ? limits->unrolled : UNROLLED;
+    b->unrolled = limits->unrolled;
     nfa_init(&b->n, &b->mem, bytes);
 }
 
@@ -64,10 +62,32 @@ uint32_t builder_repeat(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max)
     builder_define(b, rule, f);
     if (b->mem.status) return 0;
     gr_rule *r = &b->rules[rule];
-    r->apart = r->repeated = true;
+    r->apart = r->repeated = r->sure = true;
     r->min = min;
     r->max = max;
     return rule;
+}
+
+bool builder_unroll(gr_builder *b)
+{
+    rad_error *err = b->mem.err;
+    b->mem.err = NULL; /* no words: it is tried again */
+    if (!b->mem.status) b->must_unroll = true;
+    gr_fail(&b->mem, RAD_E_UNSUPPORTED, "it cannot be counted");
+    b->mem.err = err;
+    return false;
+}
+
+nfa_frag builder_times(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max)
+{
+    nfa *n = &b->n;
+    bool counts = max && builder_counts(b, min, max == NO_END ? UINT64_MAX : max, COUNTED_TIMES);
+    for (uint32_t e = f.first_edge; e < n->num_edges && counts; e++)
+        counts = n->edges[e].kind != NFA_BEGIN && n->edges[e].kind != NFA_END;
+    if (!counts || b->mem.status) return nfa_repeat(n, f, min, max);
+    const uint32_t rule = builder_repeat(b, f, min, max);
+    if (!b->mem.status) b->rules[rule].sure = false;
+    return nfa_rule(n, rule);
 }
 
 rad_status builder_refuse(gr_builder *b, rad_status status, size_t at, const char *what)
@@ -299,7 +319,7 @@ static bool make_rule(linker *l, uint32_t rule)
     gr_rule *r = &b->rules[rule];
     r->d = made;
     if (!ok || !unwind_left(b, rule)) return false;
-    RAD_ASSERT(!r->repeated || !made.accepts[0]);
+    if (r->repeated && made.accepts[0]) return builder_unroll(b);
     r->copied = !r->recursive && !r->apart && r->d.num_states <= COPIED_STATES &&
                 r->d.num_edges <= COPIED_EDGES;
     return true;
@@ -386,8 +406,13 @@ static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num
 static uint32_t put_counter(const gr_rule *r, uint32_t back, uint32_t *next, gr_automaton *a)
 {
     const uint32_t first = *next;
-    a->counters[a->num_counters++] =
-        (gr_counter){.first = first, .start = r->first, .back = back, .min = r->min, .max = r->max};
+    a->counters[a->num_counters++] = (gr_counter){.first = first,
+                                                  .start = r->first,
+                                                  .states = r->d.num_states,
+                                                  .back = back,
+                                                  .min = r->min,
+                                                  .max = r->max,
+                                                  .sure = r->sure};
     *next += (uint32_t)numbers_of(r);
     return first;
 }
@@ -435,40 +460,6 @@ static bool make_rows(gr_automaton *a, gr_mem *mem)
         state->row = ++a->num_rows;
     }
     return true;
-}
-
-/* Whether the counter's texts are read by states that read or end, none of which leads to where one
- * begins; and what is behind them is read by one that reads, by bytes that begin no text. Then a
- * number and a state say all there is to know, without a stack: grammar_mask.c. */
-static bool is_simple(const gr_automaton *a, const gr_counter *k)
-{
-    uint32_t pending[SIMPLE_STATES], count = 0;
-    const gr_state *start = &a->states[k->start], *back = &a->states[k->back];
-    pending[count++] = k->start;
-    for (uint32_t i = 0; i < count; i++) {
-        const gr_state *s = &a->states[pending[i]];
-        if (s->flags == GR_ACCEPTS && i) continue;
-        if (s->flags != GR_READS) return false;
-        for (uint32_t r = s->ranges; r < s[1].ranges; r++) {
-            const uint32_t to = a->ranges[r].to;
-            bool known = false;
-            for (uint32_t p = 0; p < count; p++)
-                known |= pending[p] == to;
-            if (to == k->start || (!known && count == SIMPLE_STATES)) return false;
-            if (!known) pending[count++] = to;
-        }
-    }
-    for (uint32_t r = back->ranges; r < back[1].ranges; r++)
-        for (uint32_t o = start->ranges; o < start[1].ranges; o++)
-            if (a->ranges[r].lo <= a->ranges[o].hi && a->ranges[o].lo <= a->ranges[r].hi)
-                return false;
-    return back->flags == GR_READS;
-}
-
-static void find_simple(gr_automaton *a, gr_mem *mem)
-{
-    for (uint32_t i = 0; i < a->num_counters && gr_work(mem, 200); i++)
-        a->counters[i].simple = is_simple(a, &a->counters[i]);
 }
 
 /* Refuses rules that begin with each other in a circle. Only first states are looked at: no other
@@ -537,9 +528,12 @@ static void link_rules(linker *l, uint32_t root, gr_automaton *a)
     uint32_t number = last->first + last->d.num_states + 1;
     for (uint32_t i = 0; i < a->num_rules; i++)
         put_rule(b, &b->rules[l->met[i]], a, &number);
+    a->last = b->rules[root].d.num_states;
+    for (uint32_t c = 0; c < a->num_calls; c++)
+        if (!a->calls[c].start) a->last = 0;
     a->states[a->num_states] = (gr_state){.ranges = a->num_ranges, .calls = a->num_calls};
     a->start = 0;
-    find_simple(a, &b->mem);
+    if (a->num_counters && !repeats_check(b, a)) return;
     make_rows(a, &b->mem);
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/utf8.h"
 
-enum { MOST_DEPTH = 250, MOST_REPEATS = 100000 };
+enum { MOST_DEPTH = 250, MOST_REPEATS = 1 << 30 };
 
 typedef struct reader {
     gr_builder *b;
@@ -271,7 +271,7 @@ static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
     if (*max < *min)
         refuse(r, RAD_E_INVAL, begin, "the most times are fewer than the fewest");
     else if (*min > MOST_REPEATS || (*max != UINT32_MAX && *max > MOST_REPEATS))
-        refuse(r, RAD_E_LIMIT, begin, "that often repeated it has too many states");
+        refuse(r, RAD_E_LIMIT, begin, "no more than 1073741824 times are served");
     return true;
 }
 
@@ -423,6 +423,13 @@ static nfa_frag read_atom(reader *r)
     return nfa_nothing(r->n);
 }
 
+/* What is built aside becomes an automaton of its own, without calls. */
+static nfa_frag times(reader *r, nfa_frag f, uint32_t min, uint32_t max)
+{
+    const bool aside = r->n != &r->b->n;
+    return aside ? nfa_repeat(r->n, f, min, max) : builder_times(r->b, f, min, max);
+}
+
 static nfa_frag read_branch(reader *r)
 {
     nfa_frag f = {0};
@@ -430,7 +437,7 @@ static nfa_frag read_branch(reader *r)
     while (more(r) && look(r, 0) != '|' && look(r, 0) != ')') {
         uint32_t min, max;
         nfa_frag next = read_atom(r);
-        if (more(r) && read_quantifier(r, &min, &max)) next = nfa_repeat(r->n, next, min, max);
+        if (more(r) && read_quantifier(r, &min, &max)) next = times(r, next, min, max);
         f = any ? nfa_concat(r->n, f, next) : next;
         any = true;
     }

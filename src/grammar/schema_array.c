@@ -188,8 +188,9 @@ nfa_frag schema_array_frag(schema_compiler *c, const schema_merged *m)
     uint64_t last = bounded ? most : RAD_MAX(m->min_items, prefix) + 1,
              counted = RAD_MAX(prefix, 1);
     if (m->min_items > most) last = 0; /* no text */
-    const bool counts = last > counted &&
-                        builder_counts(b, m->min_items, bounded ? most - counted : UINT64_MAX);
+    const bool counts =
+        last > counted &&
+        builder_counts(b, m->min_items, bounded ? most - counted : UINT64_MAX, COUNTED_PARTS);
     for (uint64_t i = 0; i <= last && !schema_failed(c); i++) {
         if (i == counted && counts) {
             nfa_frag rest =

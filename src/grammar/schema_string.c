@@ -133,7 +133,7 @@ nfa_frag schema_string_frag(schema_compiler *c, const schema_merged *m)
     gr_builder *b = c->b;
     nfa *n = &b->n;
     const bool plain = !c->bare && !c->barred && !m->num_texts && m->min_length <= m->max_length;
-    if (plain && builder_counts(b, m->min_length, m->max_length)) {
+    if (plain && builder_counts(b, m->min_length, m->max_length, COUNTED_PARTS)) {
         const uint32_t most = m->max_length == UINT64_MAX ? NO_END : (uint32_t)m->max_length;
         const uint32_t rule = bounded_rule(c, (uint32_t)m->min_length, most);
         nfa_frag quote = json_quote(b);

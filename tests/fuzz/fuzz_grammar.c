@@ -74,7 +74,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                          .len = len,
                          .closed_objects = data[0] & 128};
     grammar_limits limits = {
-        .bytes = 4 << 20, .steps = 400000, .states = 20000, .text_bytes = 1 << 16};
+        .bytes = 4 << 20,
+        .steps = 400000,
+        .states = 20000,
+        .text_bytes = 1 << 16,
+        .unrolled = data[0] & 64 ? 1 : 0}; /* short repeats counted as well, which are at hand */
     grammar *g = NULL;
     rad_error err = {0};
     rad_status status = grammar_compile(vocab.v, &spec, &limits, &g, &err);
