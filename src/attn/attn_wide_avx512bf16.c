@@ -67,6 +67,12 @@ TILE void step_of(attn_wide_ahead *a, const bool known, const uint32_t dim, cons
     if (known && a->step == 2) {
         if (next < BLOCK) fetch_two(a, dim, next);
         if (loads) load_two(a, dim, v_dim, next - a->lag);
+    } else if (known) {
+        const uint32_t end = RAD_MIN(next + a->step, BLOCK);
+        for (uint32_t j = next; j < end; j += 2)
+            fetch_two(a, dim, j);
+        if (loads)
+            load_tokens(a, dim, v_dim, next - a->lag, RAD_MIN(next - a->lag + a->step, BLOCK));
     } else {
         if (next < BLOCK) attn_wide_fetch(a);
         if (loads)
@@ -76,6 +82,10 @@ TILE void step_of(attn_wide_ahead *a, const bool known, const uint32_t dim, cons
 }
 
 /* Calls, so that the products' loops keep all registers. */
+static __attribute__((noinline)) void step_32(attn_wide_ahead *a)
+{
+    step_of(a, true, 32, 32);
+}
 static __attribute__((noinline)) void step_64(attn_wide_ahead *a)
 {
     step_of(a, true, 64, 64);
@@ -98,6 +108,8 @@ TILE void steps_ahead(const wide *t, const uint32_t dim, uint32_t steps)
             step_64(t->ahead);
         else if (dim == 128)
             step_128(t->ahead);
+        else if (t->dim == 32 && t->v_dim == 32)
+            step_32(t->ahead);
         else
             step_any(t->ahead, t->dim, t->v_dim);
     }
