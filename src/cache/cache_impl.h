@@ -51,6 +51,10 @@ typedef struct cache_ops {
     void (*lookup)(const rad_cache *cache, const rad_key *key, rad_match *match);
     rad_status (*insert)(rad_cache *cache, const rad_key *key, const rad_slot *slots,
                          const rad_insert_params *params, rad_inserted *inserted, rad_error *err);
+    /* Called behind an insert that went past the call above, with its answer, whose
+     * evictable_change it keeps true. NULL: nothing else begins with an insert. */
+    void (*inserted)(rad_cache *cache, const rad_key *key, const rad_insert_params *params,
+                     rad_inserted *inserted);
     rad_status (*inc_lock_ref)(rad_cache *cache, rad_ref node, rad_receipt *receipt,
                                rad_error *err);
     rad_status (*dec_lock_ref)(rad_cache *cache, rad_receipt *receipt, rad_error *err);

@@ -189,6 +189,8 @@ rad_status rad_cache_insert_from(rad_cache *cache, rad_match_handle *at, const r
                            .slots_from = pos.pages};
     status = radix_cache_insert(c, key, slots, params, &cursor, inserted, err);
     if (status) return status;
+    for (rad_cache *outer = cache; outer; outer = outer->inner)
+        if (outer->ops->inserted) outer->ops->inserted(outer, key, params, inserted);
     *at = (rad_match_handle){.node = inserted->node, .num_tokens = num_pages * cache->page_size};
     return radix_cache_take_drop_status(c);
 }

@@ -34,16 +34,22 @@ static const hiradix_cache *of_const(const rad_cache *cache)
     return (const hiradix_cache *)cache;
 }
 
-static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
-                            const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
+static void hi_inserted(rad_cache *cache, const rad_key *key, const rad_insert_params *params,
+                        rad_inserted *inserted)
 {
     hiradix_cache *c = of(cache);
-    rad_status status = rad_cache_insert(c->device, key, slots, params, inserted, err);
     uint32_t end = inserted->node.index, pages = hi_key_pages(c, key);
-    if (status || !end || (params && params->chunked)) return status;
+    if (!end || (params && params->chunked)) return;
     uint64_t before = rad_cache_evictable_size(cache);
     (void)hi_write_backup(c, end, pages, pages, false); /* locks what it copies */
     inserted->evictable_change += (int64_t)(rad_cache_evictable_size(cache) - before);
+}
+
+static rad_status hi_insert(rad_cache *cache, const rad_key *key, const rad_slot *slots,
+                            const rad_insert_params *params, rad_inserted *inserted, rad_error *err)
+{
+    rad_status status = rad_cache_insert(of(cache)->device, key, slots, params, inserted, err);
+    if (!status) hi_inserted(cache, key, params, inserted);
     return status;
 }
 
@@ -223,6 +229,7 @@ static rad_status hi_reset(rad_cache *cache)
 const cache_ops hiradix_ops = {
     .destroy = hi_destroy,
     .insert = hi_insert,
+    .inserted = hi_inserted,
     .evict = hi_evict,
     .evict_window = hi_evict_window,
     .put_state = hi_put_state,

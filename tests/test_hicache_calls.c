@@ -1,0 +1,49 @@
+/* test_hicache_calls.c - calls of tiers by an engine that keeps its requests itself: what it
+ * inserts from where a match ended goes down too. */
+#include "hicache_rig.h"
+
+#include <radish/match_handle.h>
+
+static hrig_options plain(void)
+{
+    return (hrig_options){.page_size = 16,
+                          .device_pages = 16,
+                          .host_pages = 64,
+                          .no_threads = true,
+                          .layout = RAD_HOST_PAGE_FIRST,
+                          .demote_tokens = UINT64_MAX};
+}
+
+TEST(what_is_inserted_through_a_handle_is_copied_too)
+{
+    hrig r;
+    hrig_options o = plain();
+    hrig_start(&r, &o, NULL);
+    hreq q = {0};
+    rad_slot slots[96];
+    uint32_t lens[2] = {0, 96};
+    hreq_ask(&q, 0, 96, 1000);
+    rad_key key = hreq_key(&q, 96);
+    CHECK_OK(rad_kv_alloc_extend(r.kv, 1, &lens[0], &lens[1], (rad_slot[]){-1}, slots, NULL));
+    for (uint32_t i = 0; i < 96; i++)
+        hrig_write(&r, slots[i], hreq_digest(&q, i));
+    rad_match_handle at = {0};
+    rad_inserted in;
+    CHECK_OK(rad_cache_insert_from(r.cache, &at, &key, slots, NULL, &in, NULL));
+    CHECK(in.evictable_change == 0); /* all of it is being copied */
+    hrig_settle(&r);
+    CHECK(hrig_stats(&r).written_tokens == 96 && rad_cache_evictable_size(r.cache) == 96);
+    CHECK(hrig_on_host(&r, &key, NULL) == 96);
+    rad_insert_params chunk = {.chunked = 1};
+    hreq_ask(&q, 0, 96, 2000);
+    key = hreq_key(&q, 96);
+    CHECK_OK(rad_kv_alloc_extend(r.kv, 1, &lens[0], &lens[1], (rad_slot[]){-1}, slots, NULL));
+    for (uint32_t i = 0; i < 96; i++)
+        hrig_write(&r, slots[i], hreq_digest(&q, i));
+    at = (rad_match_handle){0};
+    CHECK_OK(rad_cache_insert_from(r.cache, &at, &key, slots, &chunk, &in, NULL));
+    CHECK(in.evictable_change == 96 && hrig_stats(&r).tickets == 0);
+    hrig_end(&r);
+}
+
+TEST_MAIN()
