@@ -1,5 +1,6 @@
 /* test_hicache_calls.c - calls of tiers by an engine that keeps its requests itself: what it
- * inserts from where a match ended goes down too. */
+ * inserts from where a match ended goes down too, and the host gives up what it is
+ * asked for. */
 #include "hicache_rig.h"
 
 #include <radish/match_handle.h>
@@ -43,6 +44,35 @@ TEST(what_is_inserted_through_a_handle_is_copied_too)
     at = (rad_match_handle){0};
     CHECK_OK(rad_cache_insert_from(r.cache, &at, &key, slots, &chunk, &in, NULL));
     CHECK(in.evictable_change == 96 && hrig_stats(&r).tickets == 0);
+    hrig_end(&r);
+}
+
+TEST(the_host_gives_up_what_it_is_asked_for)
+{
+    hrig r;
+    hrig_options o = plain();
+    uint64_t evicted;
+    hreq q = {0};
+    hrig_start(&r, &o, NULL);
+    hreq_ask(&q, 0, 96, 1000);
+    hrig_serve(&r, &q);
+    hrig_settle(&r);
+    CHECK_OK(rad_cache_evict(r.cache, 48, NULL, NULL));
+    CHECK_OK(rad_hicache_evict_host(r.cache, 17, &evicted));
+    CHECK(evicted == 32);
+    rad_key key = hreq_key(&q, 96);
+    rad_match match;
+    CHECK_OK(rad_cache_lookup(r.cache, &key, &match));
+    CHECK(match.prefix_tokens == 48 && match.host_hit_tokens == 16);
+    hrig_check_idle(&r);
+    CHECK_OK(rad_hicache_evict_host(r.cache, 0, &evicted));
+    CHECK(evicted == 0);
+    CHECK_OK(rad_hicache_evict_host(r.cache, UINT64_MAX, &evicted));
+    CHECK(evicted == 64 && hrig_stats(&r).host_used_tokens == 0);
+    CHECK_OK(rad_cache_lookup(r.cache, &key, &match));
+    CHECK(match.prefix_tokens == 48 && match.host_hit_tokens == 0);
+    CHECK(rad_hicache_evict_host(r.cache->inner, 16, &evicted) == RAD_E_UNSUPPORTED);
+    hrig_check_idle(&r);
     hrig_end(&r);
 }
 

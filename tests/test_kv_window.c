@@ -127,11 +127,19 @@ TEST(a_window_side_moves_to_another_page_of_the_same_tokens)
     CHECK_OK(rad_kv_alloc(a, pages, 3));
     rad_page window = rad_kv_window_page_map(a)[pages[2]];
     CHECK_OK(rad_kv_free_window(a, pages, 1, NULL));
-    kv_window_move(a, pages[2], pages[0]);
+    CHECK_OK(rad_kv_move_window(a, pages[2], pages[0], NULL));
     CHECK(rad_kv_window_page_map(a)[pages[0]] == window && !rad_kv_has_window(a, pages[2]));
     CHECK_OK(rad_kv_check(a, NULL));
     CHECK_OK(rad_kv_free(a, pages + 2, 1, NULL));
     CHECK(rad_kv_has_window(a, pages[0]) && window_size(a) == 4);
+
+    rad_error err = {0};
+    rad_page taken = pages[0], other = pages[1], freed = pages[2];
+    rad_page wrong[][2] = {{taken, other}, {taken, taken}, {freed, taken}, {taken, freed},
+                           {taken, 0},     {0, taken},     {-1, taken},    {taken, 99}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK(rad_kv_move_window(a, wrong[i][0], wrong[i][1], &err) == RAD_E_STATE && *err.text);
+    CHECK(rad_kv_has_window(a, taken) && rad_kv_has_window(a, other));
     CHECK_OK(rad_kv_check(a, NULL));
     rad_kv_allocator_destroy(a);
 }

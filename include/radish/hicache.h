@@ -282,6 +282,13 @@ RAD_API rad_status rad_hicache_wait(rad_cache *cache, uint64_t timeout_ns);
  */
 RAD_API rad_status rad_hicache_clear(rad_cache *cache, uint32_t tiers, rad_error *err);
 
+/* Gives up what the host has of num_tokens tokens, rounded up to whole pages, in the order in which
+ * the host evicts when it is short; less when the rest is held. What the device has too stays
+ * there. `evicted_tokens` may be NULL. For an engine that gives the memory to something else, and
+ * for tests. RAD_E_UNSUPPORTED: another cache. O(log n) a leaf. */
+RAD_API rad_status rad_hicache_evict_host(rad_cache *cache, uint64_t num_tokens,
+                                          uint64_t *evicted_tokens);
+
 /* This struct grows with MINOR versions only. Tokens and counts since create where no other
  * moment is named. */
 typedef struct rad_hicache_stats {

@@ -82,6 +82,13 @@ RAD_API rad_status rad_kv_free(rad_kv_allocator *a, const rad_page *pages, uint3
 RAD_API rad_status rad_kv_free_window(rad_kv_allocator *a, const rad_page *pages, uint32_t count,
                                       rad_error *err);
 
+/* `to`, a handed-out page without a window side, gets that of `from`, which has none then: both
+ * hold the K/V of the same tokens. For who keeps a tree over a free list (free_list.h, move_window)
+ * and its pages here. RAD_E_STATE in words, and nothing changed: a page is not handed out, `from`
+ * has no window side, `to` has one. RAD_E_UNSUPPORTED without a window side. O(1). */
+RAD_API rad_status rad_kv_move_window(rad_kv_allocator *a, rad_page from, rad_page to,
+                                      rad_error *err);
+
 /* Frees the pages under slots[0..count), the slots of consecutive positions of
  * one row of which the first starts a page (slots[0] % page_size == 0). The
  * last page may be partial and is freed whole. Errors as rad_kv_free; O(count). */

@@ -86,6 +86,18 @@ bool hi_make_host_room(hiradix_cache *c, uint32_t count)
     return rad_kv_available_pages(c->host_pages) >= count;
 }
 
+rad_status rad_hicache_evict_host(rad_cache *cache, uint64_t num_tokens, uint64_t *evicted_tokens)
+{
+    hiradix_cache *c = hiradix_of(cache);
+    if (evicted_tokens) *evicted_tokens = 0;
+    if (!c) return RAD_E_UNSUPPORTED;
+    uint64_t ps = c->page_size, pages = num_tokens / ps + (num_tokens % ps != 0);
+    uint64_t done = pages ? radix_host_evict(c->tree, pages) : 0;
+    if (done) c->epoch++; /* what was found to have its copy may have none now */
+    if (evicted_tokens) *evicted_tokens = done * ps;
+    return RAD_OK;
+}
+
 void hi_note_taken(hiradix_cache *c, const rad_page *pages, uint32_t count)
 {
     for (uint32_t i = 0; c->has_identity && i < count; i++) {

@@ -139,6 +139,21 @@ void kv_window_move(rad_kv_allocator *a, rad_page from, rad_page to)
     w->map[from] = 0;
 }
 
+rad_status rad_kv_move_window(rad_kv_allocator *a, rad_page from, rad_page to, rad_error *err)
+{
+    if (!a->window)
+        return rad_fail(err, RAD_E_UNSUPPORTED, "kv_move_window: the allocator has no window side");
+    if (!rad_kv_has_window(a, from))
+        return rad_fail(err, RAD_E_STATE, "kv_move_window: page %d has no window side", from);
+    if (!rad_kv_is_taken(a, to) || rad_kv_has_window(a, to))
+        return rad_fail(err, RAD_E_STATE,
+                        "kv_move_window: page %d is not handed out, or has a "
+                        "window side",
+                        to);
+    kv_window_move(a, from, to);
+    return RAD_OK;
+}
+
 rad_status kv_window_take_loose(rad_kv_allocator *a, rad_page *window_pages, uint32_t count)
 {
     rad_status status = rad_kv_alloc(a->window->side, window_pages, count);

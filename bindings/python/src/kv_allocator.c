@@ -156,6 +156,22 @@ static PyObject *kv_free_window(PyObject *self, PyObject *pages)
     return give_pages(self, "free_window", rad_kv_free_window, pages);
 }
 
+static PyObject *kv_move_window(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static signature s = {"move_window", 2, 2, {"source", "target"}, {0}};
+    kv_object *k = (kv_object *)self;
+    PyObject *a[2];
+    int32_t source = 0, target = 0;
+    if (!args_read(&s, args, nargs, kwnames, a) || !arg_i32(a[0], "source", &source) ||
+        !arg_i32(a[1], "target", &target) || !handle_enter(&k->h, "move_window"))
+        return NULL;
+    rad_error err;
+    rad_status status = rad_kv_move_window(k->kv, source, target, &err);
+    handle_leave(&k->h);
+    if (status) return raise_status(status, &err, "move_window");
+    Py_RETURN_NONE;
+}
+
 static PyObject *kv_free_slots(PyObject *self, PyObject *slots)
 {
     return give_pages(self, "free_slots", rad_kv_free_slots, slots);
@@ -415,6 +431,9 @@ static PyMethodDef kv_methods[] = {
      "(a double free, say); then nothing was freed."},
     {"free_window", kv_free_window, METH_O,
      "free_window(pages) -> None\n\nGives back only the window side; the pages stay handed out."},
+    FAST("move_window", kv_move_window,
+         "move_window(source, target) -> None\n\nThe window side of one page becomes that of "
+         "another, which has none; both hold the same tokens."),
     {"free_slots", kv_free_slots, METH_O,
      "free_slots(slots) -> None\n\nFrees the pages under the slots of consecutive positions of "
      "one row, of which the first starts a page."},

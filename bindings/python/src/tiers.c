@@ -376,6 +376,18 @@ static PyObject *call_wait(PyObject *self, PyObject *timeout)
     return timed(self, timeout, "wait", rad_hicache_wait);
 }
 
+static PyObject *call_evict_host(PyObject *self, PyObject *tokens_arg)
+{
+    cache_object *c = (cache_object *)self;
+    uint64_t tokens = 0, evicted = 0;
+    if (!arg_u64(tokens_arg, "num_tokens", &tokens) || !cache_enter(c, "evict_host")) return NULL;
+    rad_status status;
+    WITHOUT_GIL(status = rad_hicache_evict_host(c->cache, tokens, &evicted));
+    if (!cache_leave(c)) return NULL;
+    if (status < 0) return raise_status(status, NULL, "evict_host");
+    return PyLong_FromUnsignedLongLong(evicted);
+}
+
 static PyObject *call_clear(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static signature s = {"clear", 0, 0, {"device", "host", "storage"}, {0}};
@@ -551,6 +563,9 @@ static PyMethodDef methods[] = {
      "drain(timeout_ns) -> bool\n\nWaits until nothing is written any more; False: not in time."},
     {"wait", call_wait, METH_O,
      "wait(timeout_ns) -> bool | None\n\nUntil a transfer is done; None: none is under way."},
+    {"evict_host", call_evict_host, METH_O,
+     "evict_host(num_tokens) -> int\n\nThe host gives up so many tokens, those that go next; how "
+     "many it had to give."},
     FAST("clear", call_clear,
          "clear(*, device=False, host=False, storage=False) -> bool\n\nForgets tiers. False: "
          "transfers are under way."),
