@@ -26,3 +26,4 @@ interfaces.
 """
 from radish._core import *  # noqa: F401,F403
 from radish._core import VERSION, __version__  # noqa: F401
+from radish.file_store import FileStore  # noqa: F401

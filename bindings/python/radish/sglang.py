@@ -8,7 +8,7 @@
 Needs SGLang beside it: parameters, results and events are SGLang's classes, tensors are torch's. What
 stands here converts; what is kept, locked and evicted is decided in libradish. Slots come from and go
 to whatever allocator SGLang gives, its own or TokenToKVPoolAllocator and PagedTokenToKVPoolAllocator
-of this module.
+of this module; HiRadixCache takes device pages itself, from one of these two.
 
 Differences that an engine may see: nodes are handles (Node), not objects with children; a node that
 was split keeps its handle for its lower part; eviction takes whole leaves first and the last one's
@@ -24,11 +24,12 @@ from radish import _core
 _allocator, _base, _params = (importlib.import_module("sglang.srt.mem_cache." + name)
                               for name in ("allocator", "base_prefix_cache", "cache_init_params"))
 
-__all__ = ["ChunkCache", "MambaRadixCache", "Node", "PagedTokenToKVPoolAllocator", "PureSWAChunkCache", "RadixCache",
+__all__ = ["ChunkCache", "HiRadixCache", "MambaRadixCache", "Node", "PagedTokenToKVPoolAllocator", "PureSWAChunkCache", "RadixCache",
            "SWAChunkCache", "SWARadixCache", "TokenToKVPoolAllocator", "UnifiedRadixCache", "install", "make_cache"]
 
-NO_TIERS = ("radish.sglang: host tiers are not behind SGLang's interface: start without "
-            "--enable-hierarchical-cache (radish.HiRadixCache has them under radish's own)")
+NO_TIERS = ("radish.sglang: host tiers are there for models whose layers all attend to everything (HiRadixCache), "
+            "not for windows, states and the unified cache: start without --enable-hierarchical-cache "
+            "(radish.HiRadixCache has them under radish's own interface)")
 
 
 def _tensor(array):
@@ -222,11 +223,14 @@ class RadixCache(_Cache):
         else:  # what SGLang's allocators give may lie beyond their size (padding, pools of several kinds)
             pages = max(size // self.page_size * 2, self.MOST_PAGES) if isinstance(size, int) else self.MOST_PAGES
             self._direct, behind = False, {"free_list": pages}
-        self.core = _core.RadixCache(page_size=self.page_size, eviction_policy=self.eviction_policy,
-                                     is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events, **behind)
+        self.core = self._make_core(page_size=self.page_size, eviction_policy=self.eviction_policy,
+                                    is_eagle=self.is_eagle, enable_kv_events=self.enable_kv_cache_events, **behind)
         self.root_node = Node(self, 0)
         self._nothing = self._matched(torch.empty(0, dtype=torch.int64), 0)
         self.reset()
+
+    def _make_core(self, **params):
+        return _core.RadixCache(**params)
 
     @classmethod
     def create_simulated(cls, disable=False, mock_allocator=None, page_size=1,
@@ -515,6 +519,7 @@ _ELSEWHERE = {name: "radish." + module for module, names in {
     "sglang_components": ("MambaRadixCache", "SWARadixCache", "UnifiedRadixCache"),
     "sglang_chunk": ("ChunkCache", "PureSWAChunkCache", "SWAChunkCache"),
     "sglang_install": ("install", "make_cache"),
+    "sglang_tiers": ("HiRadixCache",),
 }.items() for name in names}
 
 

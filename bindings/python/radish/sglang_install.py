@@ -9,6 +9,7 @@ _REPLACED = {
     "PureSWAChunkCache": ("chunk_cache",),
     "SWAChunkCache": ("chunk_cache",),
     "RadixCache": ("radix_cache",),
+    "HiRadixCache": ("hiradix_cache",),
     "MambaRadixCache": ("mamba_radix_cache",),
     "SWARadixCache": ("swa_radix_cache",),
     "UnifiedRadixCache": ("unified_radix_cache",),
@@ -23,7 +24,9 @@ def make_cache(context):
     """The cache for a server: what SGLang's --radix-cache-backend radish calls, see install."""
     params = context.params
     if getattr(context, "enable_hierarchical_cache", False):
-        raise ValueError(ours.NO_TIERS)
+        if context.is_hybrid_swa or context.is_hybrid_ssm or getattr(context, "is_dsa", False):
+            raise ValueError(ours.NO_TIERS)
+        return ours.HiRadixCache(params, context.server_args)
     if context.disable_radix_cache and context.effective_chunked_prefill_size is not None:
         if not context.is_hybrid_swa:
             return ours.ChunkCache(params)

@@ -33,6 +33,7 @@ def stand_ins():
         last_device_node: Any
         last_host_node: Any
         mamba_branching_seqlen: Any = None
+        host_hit_length: int = 0
 
     class BaseCache:
         def update_eviction_metrics(self, count, start):

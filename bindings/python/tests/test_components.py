@@ -237,7 +237,7 @@ class Components(unittest.TestCase):
         self.assertIs(type(made(True, disabled=True)), self.sglang.SWAChunkCache)
         self.assertIs(type(made(True, disabled=True, full_tokens=0)), self.sglang.PureSWAChunkCache)
         with self.assertRaisesRegex(ValueError, "enable-hierarchical-cache"):
-            made(tiers=True)
+            made(windows=True, tiers=True)
         with self.assertRaisesRegex(NotImplementedError, "enable-hierarchical-cache"):
             made(True).init_hicache(None, None)  # SGLang's own registry, behind install()
 
