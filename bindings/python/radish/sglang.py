@@ -7,8 +7,8 @@
 
 Needs SGLang beside it: parameters, results and events are SGLang's classes, tensors are torch's. What
 stands here converts; what is kept, locked and evicted is decided in libradish. Slots come from and go
-to whatever allocator SGLang gives, its own or TokenToKVPoolAllocator and PagedTokenToKVPoolAllocator
-of this module; HiRadixCache takes device pages itself, from one of these two.
+to whatever allocator SGLang gives, its own or TokenToKVPoolAllocator, PagedTokenToKVPoolAllocator and
+SWATokenToKVPoolAllocator of this module; HiRadixCache takes device pages itself, from one of the first two.
 
 Differences that an engine may see: nodes are handles (Node), not objects with children; a node that
 was split keeps its handle for its lower part; eviction takes whole leaves first and the last one's
@@ -16,6 +16,7 @@ end (SGLang: whole leaves only), so it gives back the tokens that were asked for
 """
 import importlib
 import time
+import weakref
 
 import torch
 
@@ -25,7 +26,7 @@ _allocator, _base, _params = (importlib.import_module("sglang.srt.mem_cache." + 
                               for name in ("allocator", "base_prefix_cache", "cache_init_params"))
 
 __all__ = ["ChunkCache", "HiRadixCache", "MambaRadixCache", "Node", "PagedTokenToKVPoolAllocator", "PureSWAChunkCache", "RadixCache",
-           "SWAChunkCache", "SWARadixCache", "TokenToKVPoolAllocator", "UnifiedRadixCache", "install", "make_cache"]
+           "SWAChunkCache", "SWARadixCache", "SWATokenToKVPoolAllocator", "TokenToKVPoolAllocator", "UnifiedRadixCache", "install", "make_cache"]
 
 NO_TIERS = ("radish.sglang: host tiers are there for models whose layers all attend to everything (HiRadixCache), "
             "not for windows, states and the unified cache: start without --enable-hierarchical-cache "
@@ -429,16 +430,25 @@ class RadixCache(_Cache):
         return slots.to(self.device) if self._elsewhere else slots
 
 
+class _Mark:
+    """What an allocator has handed out since it was asked for its state."""
+
+    def __init__(self):
+        self.pages = set()
+
+
 class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
     """SGLang's allocators over radish.KVAllocator: tensors of slots in and out."""
 
-    def __init__(self, size, page_size, dtype, device, kvcache, need_sort):
+    def __init__(self, size, page_size, dtype, device, kvcache, need_sort, **more):
         super().__init__(size, page_size, dtype, device, kvcache, need_sort)
-        self.core = _core.KVAllocator(size // page_size, page_size, need_sort=need_sort)
+        self.core = _core.KVAllocator(size // page_size, page_size, need_sort=need_sort, **more)
+        self._marks = weakref.WeakSet()
         self.clear()
 
     def clear(self):
         self.core.clear()
+        self._marks.clear()
         self.is_not_in_free_group = True
         self.free_group = []
 
@@ -448,7 +458,10 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
     def _slots(self, array):
         if array is None:
             return None
-        return _tensor(array) if self.device == "cpu" else _tensor(array).to(self.device)
+        slots = _tensor(array)
+        for mark in self._marks:  # a page that is new to a request begins with its first slot
+            mark.pages.update((slots[slots % self.page_size == 0] // self.page_size).tolist())
+        return slots if self.device == "cpu" else slots.to(self.device)
 
     @property
     def free_pages(self):
@@ -481,11 +494,20 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
             self.core.free_group_end()
         self.is_not_in_free_group = True
 
+    # SGLang of 2026-02 takes slots to try something and puts the state back.
+
     def backup_state(self):
-        raise NotImplementedError("radish's allocator has no state to be put back")
+        state = _Mark()
+        self._marks.add(state)
+        return state
 
     def restore_state(self, state):
-        raise NotImplementedError("radish's allocator has no state to be put back")
+        """What was handed out since, and not freed since, is free again. What was freed since stays free."""
+        self._marks.discard(state)
+        pages = [page for page in sorted(state.pages) if self.core.is_taken(page)]
+        state.pages.clear()
+        if pages:
+            self.free(_slots_of(torch.tensor(pages), self.page_size).to(self.device))
 
     def get_cpu_copy(self, indices, **kwargs):
         return self._kvcache.get_cpu_copy(indices, **kwargs)
@@ -520,6 +542,7 @@ _ELSEWHERE = {name: "radish." + module for module, names in {
     "sglang_chunk": ("ChunkCache", "PureSWAChunkCache", "SWAChunkCache"),
     "sglang_install": ("install", "make_cache"),
     "sglang_tiers": ("HiRadixCache",),
+    "sglang_windows": ("SWATokenToKVPoolAllocator",),
 }.items() for name in names}
 
 

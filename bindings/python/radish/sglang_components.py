@@ -243,6 +243,9 @@ class _Components(WithSessions, WithStates, _Cache):
             self.states.give_back_lost()
 
     def _move_window(self, source, target):
+        if hasattr(self.token_to_kv_pool_allocator, "move_window"):  # radish's
+            self.token_to_kv_pool_allocator.move_window(source, target)
+            return
         mapping = self.token_to_kv_pool_allocator.full_to_swa_index_mapping
         source, target = (slice(p * self.page_size, (p + 1) * self.page_size) for p in (source, target))
         mapping[target] = mapping[source]

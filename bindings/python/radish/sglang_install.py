@@ -17,6 +17,7 @@ _REPLACED = {
 _REPLACED_ALLOCATORS = {
     "TokenToKVPoolAllocator": ("allocator", "allocator.token", "allocator.swa"),
     "PagedTokenToKVPoolAllocator": ("allocator", "allocator.paged", "allocator.swa"),
+    "SWATokenToKVPoolAllocator": ("swa_memory_pool", "allocator.swa"),
 }
 
 

@@ -58,6 +58,16 @@ class Pages:
                 self.full_to_swa_index_mapping[first:first + self.page_size] = 0
 
 
+class WindowPool:
+    """What SGLang's KV pools of two kinds of layers are to an allocator."""
+
+    def register_mapping(self, mapping):
+        self.mapping = mapping
+
+    def translate_loc_from_full_to_swa(self, slots):
+        return self.mapping[slots]
+
+
 class States:
     """SGLang's rows with a slot for a state in each."""
 
@@ -106,6 +116,11 @@ class Components(unittest.TestCase):
     def tearDownClass(cls):
         cls.forget()
 
+    def pages(self, size, size_swa, page, ours, need_sort=False):
+        if not ours:
+            return Pages(size, size_swa, page)
+        return self.sglang.SWATokenToKVPoolAllocator(size, size_swa, page, None, "cpu", WindowPool(), need_sort)
+
     def start(self, cache, pool, req, written, windows):
         """Match, lock, slots, K/V; the tokens that were found."""
         tokens, total, page = req.origin_input_ids, len(req.origin_input_ids) + len(req.output_ids), pool.page_size
@@ -145,9 +160,9 @@ class Components(unittest.TestCase):
         cache.dec_swa_lock_only(req.last_node, req.swa_uuid_for_lock)
 
     def test_windows(self):
-        for page in (1, 4):
+        for page, ours in ((1, False), (4, False), (1, True), (4, True)):
             rng, written = random.Random(page), {}
-            pool, rows = Pages(192, 96, page), Rows()
+            pool, rows = self.pages(192, 96, page, ours), Rows()
             cache = self.sglang.SWARadixCache(self.Params(
                 req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=page, sliding_window_size=WINDOW))
             found = 0
@@ -172,10 +187,16 @@ class Components(unittest.TestCase):
             cache.evict(self.base.EvictParams(num_tokens=0, swa_num_tokens=1000))
             self.assertEqual((pool.swa_available_size(), cache.swa_evictable_size()), (96, 0))
             cache.evict(self.base.EvictParams(num_tokens=1000))
-            self.assertEqual(pool.full_available_size(), 192)
+            self.assertEqual((pool.full_available_size(), int(pool.full_to_swa_index_mapping[:192].abs().sum())), (192, 0))
+            if ours:
+                pool.core.check()
 
     def test_a_duplicate_brings_a_window_back(self):
-        pool, rows = Pages(64, 64, 1), Rows()
+        for ours in (False, True):
+            self.bring_a_window_back(self.pages(64, 64, 1, ours))
+
+    def bring_a_window_back(self, pool):
+        rows = Rows()
         cache = self.sglang.SWARadixCache(self.Params(
             req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=1, sliding_window_size=WINDOW))
         tokens = list(range(10))
@@ -189,6 +210,73 @@ class Components(unittest.TestCase):
         self.assertEqual(match(), list(range(1, 11)))  # the tree's own slots, with the windows of the others
         self.assertEqual(pool.full_to_swa_index_mapping[match()].tolist(), windows)
         self.assertEqual((pool.full_available_size(), pool.swa_available_size()), (54, 54))
+
+    def test_an_allocator_with_windows(self):
+        """Random calls beside a double that is two lists: pages that are taken, and those with a window side."""
+        lens = lambda *n: torch.tensor(n)
+        for page in (1, 4):
+            pool, rng = self.pages(96, 48, page, True, need_sort=page == 1), random.Random(page)
+            mapping, held, windows, state = pool.full_to_swa_index_mapping, [], set(), None
+            expand = lambda pages: [p * page + i for p in pages for i in range(page)]
+            for step in range(200):
+                what, held = rng.randrange(6), held[:]
+                if what == 0:
+                    count = rng.randrange(1, 5)
+                    slots = pool.alloc(count * page)
+                    room = len(held) + count <= 96 // page and len(windows) + count <= 48 // page
+                    self.assertEqual(slots is not None, room)
+                    if room:
+                        pages = [int(s) // page for s in slots[::page]]
+                        self.assertEqual(slots.tolist(), expand(pages))
+                        self.assertFalse(set(pages) & set(held))
+                        held, windows = held + pages, windows | set(pages)
+                elif what == 1 and held:
+                    pages = rng.sample(held, rng.randrange(1, len(held) + 1))
+                    pool.free_swa(torch.tensor(expand(pages)[::rng.choice((1, page))]))
+                    windows -= set(pages)
+                elif what == 2 and held:
+                    pages = rng.sample(held, rng.randrange(1, min(len(held), 6) + 1))
+                    pool.free_group_begin()
+                    pool.free(torch.tensor(expand(pages)))
+                    pool.free_group_end()
+                    held, windows = [p for p in held if p not in pages], windows - set(pages)
+                    with self.assertRaises(RuntimeError):
+                        pool.free(torch.tensor([pages[0] * page]))
+                elif what == 3 and set(held) - windows and windows:
+                    source, target = rng.choice(sorted(windows)), rng.choice(sorted(set(held) - windows))
+                    moved = mapping[expand([source])].tolist()
+                    pool.move_window(source, target)
+                    self.assertEqual(mapping[expand([target])].tolist(), moved)
+                    windows = windows - {source} | {target}
+                elif what == 4:
+                    state = pool.backup_state()
+                    first = pool.alloc(2 * page)
+                    if first is not None and page > 1:  # the rest of a page, and the next one
+                        pool.alloc_extend(lens(6), lens(6), lens(9), lens(9), first[5:6], 3)
+                        pool.alloc_decode(lens(9), lens(9), first[6:7] + 1)
+                    pool.restore_state(state)
+                elif what == 5 and page > 1:
+                    slots = pool.alloc_extend_swa_tail(lens(0), lens(0), lens(10), lens(10), lens(-1), 10, 3)
+                    if slots is not None:
+                        pages = [int(s) // page for s in slots[::page]]
+                        held, windows = held + pages, windows | set(pages[1:])
+                self.assertEqual((pool.full_available_size(), pool.swa_available_size()),
+                                 (96 - len(held) * page, 48 - len(windows) * page))
+                self.assertEqual(pool.available_size(), min(pool.full_available_size(), pool.swa_available_size()))
+                # Of a page only the slots that were handed out are in the map.
+                of = {slot: window for slot in expand(windows) if (window := int(mapping[slot]))}
+                self.assertGreaterEqual(len(of), len(windows) * (1 if page == 1 else 2))
+                self.assertEqual(len(set(of.values())), len(of))
+                self.assertTrue(all(0 < w < 48 + page and w % page == s % page for s, w in of.items()))
+                self.assertEqual(int((mapping[:-1] > 0).sum()), len(of))
+                pool.core.check()
+            self.assertEqual(pool.translate_loc_from_full_to_swa(lens(-1, 0)).tolist(), [-1, 0])
+            self.assertEqual((pool.size, pool.size_full, pool.size_swa), (48, 96, 48))
+            self.assertEqual(pool.swa_attn_allocator.available_size(), pool.swa_available_size())
+            with self.assertRaisesRegex(AttributeError, "go together"):
+                pool.full_attn_allocator.alloc(4)
+            pool.clear()
+            self.assertEqual((pool.full_available_size(), int(mapping.sum())), (96, -1))
 
     def test_locks_go_by_number(self):
         pool = Pages(64, 64, 1)
