@@ -11,7 +11,6 @@ no layer waits for one: ready_to_load_host_cache says -1. That makes the step th
 Needs the allocators of radish.sglang, since a load takes device pages, and K/V in this machine's memory: on a
 GPU the copies would have to go in order with SGLang's streams, which nobody has tried. What else is not
 there is refused in words by the constructor (refuse)."""
-import importlib
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ import torch
 
 from radish import _core
 from radish.file_store import FileStore
-from radish.sglang import Node, RadixCache, _base, _params, _tensor, _tokens
+from radish.sglang import Node, RadixCache, _base, _tensor, _tokens
 
 __all__ = ["HiRadixCache"]
 
@@ -31,7 +30,8 @@ WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
 PREFETCH_POLICIES = ("best_effort", "wait_complete", "timeout")
 LAYOUTS = {"layer_first": "layer_first", "page_first": "page_first", "page_first_direct": "page_first"}
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-A_WHILE = 10**9  # ns, of a wait that begins anew until there is nothing to wait for
+A_WHILE = 10**9  # ns, of a wait that begins anew,
+MOST_WAITS = 60  # so often at most where a store may never answer
 NS = 10**9
 
 
@@ -208,8 +208,9 @@ class HiRadixCache(RadixCache):
         for rid in list(self._prefetches):
             self.release_aborted_request(rid)
         self.prefetch_loaded_tokens_by_reqid.clear()
-        while self.core.wait(A_WHILE) is not None:
-            pass
+        for _ in range(MOST_WAITS):  # what goes on longer is a store's, and holds no device page
+            if self.core.wait(A_WHILE) is None:
+                break
         super().reset()
 
     def match_prefix(self, params):
@@ -267,8 +268,8 @@ class HiRadixCache(RadixCache):
     def writing_check(self, write_back=False, **kwargs):
         """What has been copied can be found from now on; with write_back all of it."""
         self.core.poll()
-        while write_back and not self.core.drain(A_WHILE):
-            pass
+        if write_back:
+            self.core.drain(MOST_WAITS * A_WHILE)
 
     def loading_check(self, **kwargs):
         self.core.poll()
@@ -402,9 +403,12 @@ class HiRadixCache(RadixCache):
         for rid in list(self._prefetches):
             self.release_aborted_request(rid)
         self.writing_check(write_back=True)
-        while not self.core.detach_storage():
-            if self.core.wait(A_WHILE) is None and not self.core.detach_storage():
-                return False, "transfers are under way: ask again"
+        for _ in range(MOST_WAITS):
+            if self.core.detach_storage():
+                break
+            self.core.wait(A_WHILE)
+        else:
+            return False, "transfers are under way: ask again"
         self._storage = self.cache_controller.storage_backend = None
         return True, "detached"
 

@@ -248,6 +248,21 @@ class HiRadix(unittest.TestCase):
                                      if isinstance(e, self.kinds.BlockRemoved)])
         self.assertEqual(engine.cache.write_backup(engine.cache.root_node), 0)
 
+    def test_a_node_that_is_split_while_it_is_copied(self):
+        engine = Engine(self, page=4, hicache_write_policy="write_back", events=True)
+        insert = lambda tokens: engine.cache.insert(types.SimpleNamespace(
+            key=Key(tokens), value=engine.pool.alloc(len(tokens)), priority=0, chunked=False))
+        first, second = list(range(8)), [0, 1, 2, 3, 9, 9, 9, 9]
+        insert(first)
+        on_host = lambda: [e for e in engine.cache.take_events() if getattr(e, "medium", None) == "CPU_PINNED"]
+        self.assertEqual(engine.cache.write_backup(engine.match(first + [0]).last_device_node), 8)
+        self.assertEqual(insert(second).prefix_len, 4)
+        self.assertEqual(on_host(), [])  # copied perhaps, acknowledged not yet
+        engine.cache.writing_check(write_back=True)
+        stored = on_host()
+        self.assertEqual([e.token_ids for e in stored], [first[:4], first[4:]])
+        self.assertEqual([e.parent_block_hash for e in stored], [None, stored[0].block_hashes[0]])
+
     def test_pages_survive_in_files(self):
         prompts = [[n] * 3 + list(range(30)) for n in range(4)]
         stored = dict(hicache_storage_backend="file", hicache_storage_prefetch_policy="wait_complete",
