@@ -40,8 +40,11 @@ def run_tests(engine, peer, options):
     classes = quietly(engine.prepare, peer, options.own)
     pytest = loading.stand_in_pytest()
     total = collections.Counter()
-    of_files = [f for f in engine.FILES if any(f in n or n in f for n in options.names)]
-    for name in of_files or engine.FILES:
+    of_files = [f for f in engine.FILES if any(f in n or n in f for n in options.names)] or engine.FILES
+    again = [] if options.own else [f for f in engine.AGAIN if f in of_files]
+    for at, name in enumerate([*of_files, *again]):
+        is_again = at >= len(of_files)
+        reasons = engine.INAPPLICABLE | (engine.INAPPLICABLE_AGAIN if is_again else {})
         path = next((peer / w / f"{name}.py" for w in engine.WHERE if (peer / w / f"{name}.py").exists()), None)
         if not path:  # of another version
             continue
@@ -49,11 +52,12 @@ def run_tests(engine, peer, options):
             print(f"not run       {name}: {engine.NOT_RUN[name]}")
             continue
         counts = collections.Counter()
-        suite = quietly(loading.load_file, path, pytest, classes + engine.before(name, options.own))
+        suite = quietly(loading.load_file, path, pytest, classes + engine.before(name, options.own, is_again),
+                        lambda module: engine.behind(module, is_again))
         for i, test in enumerate(loading.flat(suite)):
             if options.names and not any(n in test.id() for n in options.names):
                 continue
-            why = next((why for part, why in engine.INAPPLICABLE.items() if part in test.id()), None)
+            why = next((why for part, why in reasons.items() if part in test.id()), None)
             if options.own:
                 why = None
             counts[run_test(test, why, options)] += 1
@@ -61,7 +65,7 @@ def run_tests(engine, peer, options):
                 gc.collect()  # pools of hundreds of megabytes in cycles
         if counts:
             total += counts
-            print(f"{name}: {told(counts)}", flush=True)
+            print(f"{name}{' over our allocators' if is_again else ''}: {told(counts)}", flush=True)
     print(f"{told(total)} on {'their own classes' if options.own else 'libradish'}")
     return 1 if total["failed"] or not total["passed"] else 0
 

@@ -43,8 +43,9 @@ def tests_of_classes(module, pytest):
         setattr(module, name, case)
 
 
-def load_file(path, pytest, classes):
-    """The tests of a file. `classes`: those that it must find under their names, where it has such names."""
+def load_file(path, pytest, classes, behind):
+    """The tests of a file. `classes`: those that it must find under their names, where it has such names.
+    `behind` gets the module."""
     pytest.fixtures.clear()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
@@ -53,6 +54,7 @@ def load_file(path, pytest, classes):
         found = getattr(module, ours.__name__, ours)
         if found is not ours:
             sys.exit(f"test-peers: {path.stem} tests {found}, not {ours}")
+    behind(module)
     tests_of_classes(module, pytest)
     return unittest.defaultTestLoader.loadTestsFromModule(module)
 
