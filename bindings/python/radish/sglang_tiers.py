@@ -11,6 +11,7 @@ no layer waits for one: ready_to_load_host_cache says -1. That makes the step th
 Needs the allocators of radish.sglang, since a load takes device pages, and K/V in this machine's memory: on a
 GPU the copies would have to go in order with SGLang's streams, which nobody has tried. What else is not
 there is refused in words by the constructor (refuse)."""
+import inspect
 import json
 import logging
 import os
@@ -130,6 +131,9 @@ class TierNode(Node):
         return super().__eq__(other) and self.host_tokens == other.host_tokens
 
     __hash__ = Node.__hash__
+
+    def __repr__(self):
+        return f"Node({self.ref}, {self.host_tokens} tokens further on the host)" if self.host_tokens else super().__repr__()
 
     @property
     def parent(self):
@@ -288,11 +292,7 @@ class HiRadixCache(RadixCache):
         if not node.evicted:
             return torch.empty(0, dtype=torch.int64), TierNode(self, node.ref)
         start = time.perf_counter()
-        loaded = self._load(node, quota)
-        metrics = getattr(self, "metrics_collector", None)
-        if loaded and metrics is not None:
-            metrics.observe_load_back_duration(time.perf_counter() - start)
-            metrics.increment_load_back_num_tokens(loaded)
+        self._count_load(self._load(node, quota), start)
         found = self.core.match_prefix(node.path, "int64", extra_key=node.extra_key)
         if found.prefix_tokens <= have:  # the match's own node, which its request holds
             return torch.empty(0, dtype=torch.int64), TierNode(self, node.ref)
@@ -325,6 +325,15 @@ class HiRadixCache(RadixCache):
         core.finished_req(request, is_insert=False)
         return loaded
 
+    def _count_load(self, num_tokens, start):
+        metrics = getattr(self, "metrics_collector", None)
+        if metrics is None or not num_tokens:
+            return
+        metrics.observe_load_back_duration(time.perf_counter() - start)
+        count = metrics.increment_load_back_num_tokens
+        of_pools = "pool" in inspect.signature(count).parameters  # since the summer of 2026
+        count(num_tokens, **{"pool": "kv"} if of_pools else {})
+
     def ready_to_load_host_cache(self):
         return -1
 
@@ -347,7 +356,10 @@ class HiRadixCache(RadixCache):
             return
         path, name = last_host_node.path, last_host_node.extra_key
         tokens = [*path, *(new_input_tokens[1:] if self.is_eagle and len(path) else new_input_tokens)]
-        ticket = self.core.prefetch_start(tokens, extra_key=name) if tokens else None
+        try:
+            ticket = self.core.prefetch_start(tokens, extra_key=name) if tokens else None
+        except _core.LimitError:  # the name is too long for page hashes: it is in no store
+            return
         if ticket is not None:
             self._prefetches[req_id] = ticket, tokens, name
 

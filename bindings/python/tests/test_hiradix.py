@@ -57,7 +57,7 @@ class Engine:
         self.rows = Rows()
         params = test.Params(req_to_token_pool=self.rows, token_to_kv_pool_allocator=self.pool, page_size=page,
                              is_eagle=eagle, enable_kv_cache_events=args.pop("events", False))
-        self.args = types.SimpleNamespace(hicache_ratio=ratio, hicache_size=0, served_model_name="toy", **args)
+        self.args = types.SimpleNamespace(**{"hicache_ratio": ratio, "served_model_name": "toy", **args})
         self.cache = sglang.HiRadixCache(params, self.args)
         self.published, self.count = set(), 0  # the double: whole pages, as the tokens up to their end
 
@@ -168,7 +168,7 @@ class HiRadix(unittest.TestCase):
                                     or not found.host_hit_length)
                 if step % 16 == 0:
                     engine.check()
-            self.assertGreater(loaded, 100)
+            self.assertGreater(loaded, steps)
             self.assertEqual(engine.cache.core.hicache_stats().loaded_tokens, loaded)
             engine.check()
             engine.cache.reset()
@@ -227,8 +227,26 @@ class HiRadix(unittest.TestCase):
         again, same = engine.cache.init_load_back(ask)  # of a sibling whose match was as old
         self.assertEqual((again.tolist(), same), (slots.tolist(), node))
         engine.cache.dec_lock_ref(found.last_device_node)
+        self.assertRegex(repr(found.last_host_node), r"Node\(\d+, 16 tokens further on the host\)")
         self.assertEqual(engine.cache.ready_to_load_host_cache(), -1)
         engine.check()
+
+    def test_sizes_and_figures(self):
+        engine = Engine(self, hicache_size=2e-6)  # GB, of 64 bytes a token
+        self.assertEqual(engine.cache.core.hicache_stats().host_tokens, (2000 // 64 // 4 - 1) * 4)  # and page 0
+        for of_pools in (False, True):
+            engine, said = Engine(self), []
+            count = ((lambda num_tokens, pool: said.append((num_tokens, pool))) if of_pools else
+                     (lambda num_tokens: said.append(num_tokens)))
+            engine.cache.metrics_collector = types.SimpleNamespace(
+                observe_load_back_duration=said.append, increment_load_back_num_tokens=count,
+                observe_eviction_duration=said.append, increment_eviction_num_tokens=said.append)
+            engine.serve(list(range(24)))
+            engine.cache.writing_check(write_back=True)
+            engine.cache.evict(types.SimpleNamespace(num_tokens=SIZE))
+            said.clear()
+            self.assertEqual(engine.serve(list(range(25))), (0, 24))
+            self.assertEqual(said[1:], [(24, "kv") if of_pools else 24])
 
     def test_a_backup_that_is_asked_for(self):
         engine = Engine(self, hicache_write_policy="write_back", events=True)
@@ -285,6 +303,9 @@ class HiRadix(unittest.TestCase):
                 engine.cache.release_aborted_request("gone")
                 self.assertTrue(engine.cache.check_prefetch_progress("gone"))
                 self.assertEqual(engine.cache.pop_prefetch_loaded_tokens("gone"), 0)
+                found.last_host_node.extra_key = "x" * (1 << 20)  # of no store
+                engine.cache.prefetch_from_storage("long", found.last_host_node, prompts[2], None)
+                self.assertTrue(engine.cache.check_prefetch_progress("long"))
                 self.assertEqual(engine.cache.detach_storage_backend()[0], True)
                 self.assertEqual((engine.prefetch(prompts[3]), engine.cache.enable_storage), (0, False))
                 self.assertEqual(engine.cache.attach_storage_backend("nixl")[0], False)
