@@ -61,11 +61,12 @@ typedef struct tiny_model {
      * a number for each layer's output; gates and ups in one tensor; a number for each expert. */
     uint32_t window_head_dim, window_kv_heads, shared_kv, layer_embd;
     bool v_is_k, output_scale, pairs, expert_scales;
-    bool quantised;    /* matrices in quantised types that differ within a layer; */
-    uint32_t one_type; /* or all of this one of ggml_type, where their rows have whole blocks */
-    bool with_vocab;   /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
-    uint32_t nextn;    /* nextn_predict_layers: heads behind the layers */
-    bool nextn_knows;  /* the first head says what the model says: see tiny_nextn */
+    bool quantised;      /* matrices in quantised types that differ within a layer; */
+    uint32_t one_type;   /* or all of this one of ggml_type, where their rows have whole blocks; */
+    uint32_t other_type; /* but attn_v, ffn_down and output of this one; 0: of that */
+    bool with_vocab;     /* tiny_vocab.h's BPE: `vocab` must be TINY_BPE_TOKENS */
+    uint32_t nextn;      /* nextn_predict_layers: heads behind the layers */
+    bool nextn_knows;    /* the first head says what the model says: see tiny_nextn */
 } tiny_model;
 
 enum { TINY_F32 = 1 << 16 }; /* F32 as tiny_model.one_type */
@@ -177,6 +178,14 @@ static inline void tiny_bytes(tiny_writer *w, const void *bytes, size_t len)
     w->len += len;
 }
 
+/* The one type that a matrix is to have; 0: any. */
+static inline uint32_t tiny_one_type(const tiny_writer *w, const char *name)
+{
+    const bool other = strstr(name, "attn_v") || strstr(name, "ffn_down") ||
+                       strcmp(name, "output.weight") == 0;
+    return other && w->m->other_type ? w->m->other_type : w->m->one_type;
+}
+
 /* A quantised matrix of random blocks, numbers about 0 and `scale` large at most. */
 static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t cols, uint32_t rows,
                                   float scale)
@@ -193,8 +202,9 @@ static inline void tiny_quantised(tiny_writer *w, const char *name, uint32_t col
                {GGML_IQ4_XS, 256, 136, 0, 32 * 127, 0}};
     enum { BLOCKS_OF_32 = 7 };
     size_t i = test_random(w->state) % (cols % 256 ? BLOCKS_OF_32 : RAD_COUNT(all));
-    for (size_t k = 0; w->m->one_type && k < RAD_COUNT(all); k++)
-        if (all[k].type == w->m->one_type) i = k;
+    const uint32_t one = tiny_one_type(w, name);
+    for (size_t k = 0; one && k < RAD_COUNT(all); k++)
+        if (all[k].type == one) i = k;
     const size_t many = w->many ? w->many : 1;
     gguf_put_tensor(&w->b, name, all[i].type, w->many ? 3 : 2, (uint64_t[]){cols, rows, many},
                     w->len);
@@ -226,7 +236,7 @@ static inline void tiny_tensor(tiny_writer *w, const char *name, uint32_t layer,
         snprintf(full, sizeof full, "blk.%u%s", layer, rest + 2);
     else
         snprintf(full, sizeof full, "%s", name);
-    const uint32_t one = rows && !w->plain ? w->m->one_type : 0;
+    const uint32_t one = rows && !w->plain ? tiny_one_type(w, full) : 0;
     if (rows &&
         (w->m->quantised || (one && one != GGML_F16 && one != GGML_BF16 && one != TINY_F32)) &&
         cols % 32 == 0 && !w->plain) {

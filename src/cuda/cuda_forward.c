@@ -3,6 +3,7 @@
 
 #include "cuda/gemm_many_plan.h"
 #include "cuda/gemm_plan.h"
+#include "cuda/quant_pack.h"
 
 /* ---- memory ---- */
 
@@ -27,32 +28,49 @@ static uint32_t part_rows_of(const cuda_matrix *m, uint32_t tokens)
     return RAD_MAX(RAD_MIN(tokens, (uint32_t)GEMM_FEW_TOKENS) * m->splits, tokens);
 }
 
+/* Numbers of what it multiplies as int8. */
+static uint32_t quantised_ld(const cuda_matrix *m)
+{
+    return m->num_pieces ? m->ld : 0;
+}
+
+/* Tokens that scales of rounded rows have place for: gemm_quant copies four at a time. */
+static uint32_t rounded_tokens(uint32_t tokens)
+{
+    return cuda_pad(tokens, 4);
+}
+
 static size_t place(const model_config *c, const cuda_layout *layout, const cuda_step_limits *l,
                     cuda_buffers *b)
 {
     size_t used = 0, parts = 0;
-    uint32_t q = 0, attn = 0, act = 0;
+    uint32_t q = 0, attn = 0, act = 0, widest = quantised_ld(&layout->output);
     for (uint32_t i = 0; i < c->num_layers; i++) {
         const cuda_layer *w = &layout->layers[i];
         const cuda_matrix *all[] = {&w->qkv, &w->attn_output, &w->gate_up, &w->ffn_down};
         for (size_t k = 0; k < RAD_COUNT(all); k++)
             parts = RAD_MAX(parts, (size_t)part_rows_of(all[k], l->tokens) * all[k]->rows);
+        for (size_t k = 0; k < RAD_COUNT(all); k++)
+            widest = RAD_MAX(widest, quantised_ld(all[k]));
         q = RAD_MAX(q, layer_q_dim(&c->layers[i]));
-        attn = RAD_MAX(attn, w->attn_output.ld);
-        act = RAD_MAX(act, w->ffn_down.ld);
+        attn = RAD_MAX(attn, w->attn_output.x_ld);
+        act = RAD_MAX(act, w->ffn_down.x_ld);
     }
     const size_t f = sizeof(float), h = sizeof(uint16_t);
     b->logits_ld = layout->output.rows;
-    b->norm_ld = layout->output.ld;
+    b->norm_ld = layout->output.x_ld;
     b->attn_ld = attn;
     b->act_ld = act;
     b->x = take(&used, l->tokens, c->dim * f);
-    b->norm = take(&used, l->tokens, layout->output.ld * h);
+    b->norm = take(&used, l->tokens, b->norm_ld * h);
     b->y_numbers = parts;
     b->y = take(&used, parts, f);
     b->q = take(&used, l->tokens, q * h);
     b->attn = take(&used, l->tokens, attn * h);
     b->act = take(&used, l->tokens, act * h);
+    b->norm_f32 = take(&used, widest ? l->tokens : 0, c->dim * f);
+    b->rounded = take(&used, widest ? l->tokens : 0, widest);
+    b->scales = take(&used, rounded_tokens(l->tokens), widest / 32 * 2 * f);
     b->part_v = take(&used, cuda_attention_part_v_bytes(&l->views[0], l->most_parts), 1);
     b->part_ms = take(&used, cuda_attention_part_ms_bytes(&l->views[0], l->most_parts), 1);
     b->step = take(&used, cuda_step_block_bytes(l), 1);
@@ -108,6 +126,9 @@ rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
                        &b.q,
                        &b.attn,
                        &b.act,
+                       &b.norm_f32,
+                       &b.rounded,
+                       &b.scales,
                        &b.part_v,
                        &b.part_ms,
                        &b.step,
@@ -157,20 +178,41 @@ static void *table(const walk *w, uint32_t place)
     return at(w->p->buffers->step + place);
 }
 
-/* norm = rms(x += y); or, of the rows that logits are asked of, without changing x. */
-static void add_norm(walk *w, uint64_t norm, uint32_t ld, bool of_logits)
+/* `count` rows of `x`, which m multiplies next. */
+static void round_rows(walk *w, const cuda_matrix *m, uint32_t from, cuda_ptr x, uint32_t ldx,
+                       uint32_t count)
+{
+    const cuda_buffers *b = w->p->buffers;
+    const quantise_args a = {.x = at(x),
+                             .q = at(b->rounded),
+                             .scales = at(b->scales),
+                             .rows = count,
+                             .k = m->k,
+                             .padded_k = m->ld,
+                             .ldx = ldx,
+                             .parts = from == QUANTISE_SWIGLU ? w->y.parts : 1,
+                             .ld_tokens = rounded_tokens(count),
+                             .from = from};
+    launch_quantise(w->q, &a);
+}
+
+/* norm = rms(x += y), as m reads it; or, of the rows that logits are asked of, without changing
+ * x. */
+static void add_norm(walk *w, uint64_t norm, const cuda_matrix *m, bool of_logits)
 {
     const model_config *c = w->p->config;
     const cuda_buffers *b = w->p->buffers;
+    const bool quantised = m->num_pieces > 0;
     const add_norm_args a = {.x = at(b->x),
                              .y = at(b->y),
                              .bias = w->y.bias ? at(w->y.bias) : NULL,
                              .weight = weight(w, norm),
                              .rows = of_logits ? table(w, w->s->at_rows) : NULL,
-                             .out = at(b->norm),
+                             .out = quantised ? NULL : at(b->norm),
+                             .out_f32 = quantised ? at(b->norm_f32) : NULL,
                              .count = of_logits ? w->s->logits : w->s->tokens,
                              .dim = c->dim,
-                             .ld = ld,
+                             .ld = m->x_ld,
                              .ldy = w->y.ld,
                              .parts = w->y.parts,
                              .y_tokens = w->s->tokens,
@@ -178,6 +220,7 @@ static void add_norm(walk *w, uint64_t norm, uint32_t ld, bool of_logits)
                              .eps = c->rms_eps,
                              .scale = c->residual_scale};
     launch_add_norm(w->q, &a);
+    if (quantised) round_rows(w, m, QUANTISE_F32, b->norm_f32, c->dim, a.count);
 }
 
 /* Maps of what a product reads of each token: one of the buffers. */
@@ -205,13 +248,39 @@ static cuda_product product_of(const walk *w, const cuda_matrix *m, cuda_ptr x, 
                           .x_maps = x_maps};
 }
 
+/* out = m . what was rounded last, piece beside piece */
+static void multiply_rounded(walk *w, const cuda_matrix *m, cuda_ptr out, uint32_t tokens)
+{
+    const cuda_buffers *b = w->p->buffers;
+    for (uint32_t i = 0; i < m->num_pieces; i++) {
+        const cuda_piece *piece = &m->pieces[i];
+        const gemm_quant_args a = {.w = weight(w, piece->at),
+                                   .x = at(b->rounded),
+                                   .scales = at(b->scales),
+                                   .out = at(out),
+                                   .n = cuda_pad(piece->rows, 16),
+                                   .n_out = piece->rows,
+                                   .k = m->ld,
+                                   .tokens = tokens,
+                                   .ld_tokens = rounded_tokens(tokens),
+                                   .ld_out = m->rows};
+        launch_gemm_quant(w->q, piece->type, &a);
+        out += piece->rows * sizeof(float);
+    }
+}
+
 /* y = m . x, as parts */
 static void multiply(walk *w, const cuda_matrix *m, cuda_ptr x, uint64_t bias)
 {
-    cuda_product p = product_of(w, m, x, w->s->tokens);
-    p.args.out = at(w->p->buffers->y);
-    p.part_rows = (uint32_t)RAD_MIN(w->p->buffers->y_numbers / m->rows, (size_t)UINT32_MAX);
-    w->y.parts = launch_gemm(w->q, &p);
+    if (m->num_pieces) {
+        multiply_rounded(w, m, w->p->buffers->y, w->s->tokens);
+        w->y.parts = 1;
+    } else {
+        cuda_product p = product_of(w, m, x, w->s->tokens);
+        p.args.out = at(w->p->buffers->y);
+        p.part_rows = (uint32_t)RAD_MIN(w->p->buffers->y_numbers / m->rows, (size_t)UINT32_MAX);
+        w->y.parts = launch_gemm(w->q, &p);
+    }
     w->y.ld = m->rows;
     w->y.bias = bias ? w->p->weights + bias : 0;
 }
@@ -277,13 +346,12 @@ static void attend(walk *w, const layer_config *l, const cuda_layer *m, const ra
                               .head_dim = l->head_dim,
                               .v_head_dim = l->v_head_dim,
                               .slots_ld = w->p->limits->context,
-                              .out_ld = m->attn_output.ld,
+                              .out_ld = m->attn_output.x_ld,
                               .window = l->window,
                               .scale = w->p->config->attn_scale,
                               .cap = w->p->config->attn_logit_cap,
                               .stages = w->p->limits->attention.stages};
     launch_attention(w->q, &a, &w->p->limits->attention);
-    if (!v->merges) return;
     const attention_merge_args merge = {.part_v = a.part_v,
                                         .part_ms = a.part_ms,
                                         .positions = a.positions,
@@ -297,28 +365,30 @@ static void attend(walk *w, const layer_config *l, const cuda_layer *m, const ra
                                         .window = a.window,
                                         .scale = a.scale,
                                         .cap = a.cap};
-    launch_attention_merge(w->q, &merge);
+    if (v->merges) launch_attention_merge(w->q, &merge);
+    if (m->attn_output.num_pieces)
+        round_rows(w, &m->attn_output, QUANTISE_BF16, b->attn, a.out_ld, w->s->tokens);
 }
 
-/* act = glu(gate_up . norm) */
-static void activate(walk *w, const layer_config *l, const cuda_layer *m)
+static void activate_paired(walk *w, const cuda_layer *m)
 {
     const cuda_buffers *b = w->p->buffers;
-    if (m->gate_up.paired) {
-        cuda_product p = product_of(w, &m->gate_up, b->norm, w->s->tokens);
-        p.args.out = at(b->act);
-        p.args.n_out = m->gate_up.rows;
-        p.args.ld_out = m->ffn_down.ld;
-        p.args.epilogue = GEMM_SWIGLU;
-        launch_gemm(w->q, &p);
-        return;
-    }
-    multiply(w, &m->gate_up, b->norm, 0);
+    cuda_product p = product_of(w, &m->gate_up, b->norm, w->s->tokens);
+    p.args.out = at(b->act);
+    p.args.n_out = m->gate_up.rows;
+    p.args.ld_out = m->ffn_down.x_ld;
+    p.args.epilogue = GEMM_SWIGLU;
+    launch_gemm(w->q, &p);
+}
+
+static void apply_glu(walk *w, const layer_config *l, const cuda_layer *m)
+{
+    const cuda_buffers *b = w->p->buffers;
     const glu_args a = {.y = at(b->y),
                         .out = at(b->act),
                         .tokens = w->s->tokens,
                         .dim = l->ffn_dim,
-                        .ld = m->ffn_down.ld,
+                        .ld = m->ffn_down.x_ld,
                         .ldy = w->y.ld,
                         .parts = w->y.parts,
                         .kind = w->p->config->arch->ffn == FFN_GEGLU            ? GLU_GEGLU
@@ -327,13 +397,31 @@ static void activate(walk *w, const layer_config *l, const cuda_layer *m)
     launch_glu(w->q, &a);
 }
 
+/* act = glu(gate_up . norm), as ffn_down reads it */
+static void activate(walk *w, const layer_config *l, const cuda_layer *m)
+{
+    const cuda_buffers *b = w->p->buffers;
+    const bool rounded = m->ffn_down.num_pieces > 0;
+    if (m->gate_up.paired) {
+        activate_paired(w, m);
+    } else {
+        multiply(w, &m->gate_up, b->norm, 0);
+        if (rounded && w->p->config->arch->ffn == FFN_SWIGLU) {
+            round_rows(w, &m->ffn_down, QUANTISE_SWIGLU, b->y, w->y.ld, w->s->tokens);
+            return;
+        }
+        apply_glu(w, l, m);
+    }
+    if (rounded) round_rows(w, &m->ffn_down, QUANTISE_BF16, b->act, m->ffn_down.x_ld, w->s->tokens);
+}
+
 static rad_status run_layer(walk *w, uint32_t i)
 {
     const layer_config *l = &w->p->config->layers[i];
     const cuda_layer *m = &w->p->layout->layers[i];
     const cuda_buffers *b = w->p->buffers;
     rad_kv_buffers kv;
-    add_norm(w, m->attn_norm, m->qkv.ld, false);
+    add_norm(w, m->attn_norm, &m->qkv, false);
     multiply(w, &m->qkv, b->norm, 0);
     if (rad_kv_pool_get_buffers(w->p->pool, l->attn_layer, &kv) != RAD_OK)
         return rad_fail(w->q->err, RAD_E_INVAL, "cuda: the pool has no layer %u", l->attn_layer);
@@ -341,7 +429,7 @@ static rad_status run_layer(walk *w, uint32_t i)
     if (i + 1 == w->p->config->num_layers && !w->s->logits) return RAD_OK; /* K and V are written */
     attend(w, l, m, &kv);
     multiply(w, &m->attn_output, b->attn, m->output_bias);
-    add_norm(w, m->ffn_norm, m->gate_up.ld, false);
+    add_norm(w, m->ffn_norm, &m->gate_up, false);
     activate(w, l, m);
     multiply(w, &m->ffn_down, b->act, 0);
     return RAD_OK;
@@ -351,7 +439,11 @@ static void project_logits(walk *w)
 {
     const cuda_matrix *m = &w->p->layout->output;
     const cuda_buffers *b = w->p->buffers;
-    add_norm(w, w->p->layout->output_norm, m->ld, true);
+    add_norm(w, w->p->layout->output_norm, m, true);
+    if (m->num_pieces) {
+        multiply_rounded(w, m, b->logits, w->s->logits);
+        return;
+    }
     cuda_product p = product_of(w, m, b->norm, w->s->logits);
     p.args.out = at(b->logits);
     launch_gemm(w->q, &p);
@@ -373,7 +465,7 @@ static void begin(walk *w)
                               .ld = embd->ld,
                               .scale = c->embedding_scale};
     launch_patch_slots(w->q, &patch, w->s->patches);
-    launch_embed(w->q, &embed);
+    launch_embed(w->q, embd->num_pieces ? embd->pieces[0].type : GEMM_BF16, &embed);
 }
 
 rad_status cuda_forward(const cuda_pass *p, const cuda_step *s, cuda_queue *q)

@@ -13,6 +13,10 @@
  *         y    = ffn_down . act
  *     logits = output . rms(x + y)      of the rows that are asked for
  *
+ * What a quantised matrix multiplies is rounded to int8 in blocks in front of it: the norm from
+ * f32, the gated unit from the parts of its product where that is quantised too, as on the CPU, the
+ * rest from bf16.
+ *
  * Invariant (P1): a row's numbers are sums in an order that follows from the matrix and from
  * positions alone (kernel_args.h). */
 #ifndef CUDA_CUDA_FORWARD_H
@@ -31,6 +35,10 @@ typedef struct cuda_buffers {
     cuda_ptr q;       /* bf16 [tokens][heads][head_dim] */
     cuda_ptr attn;    /* bf16 [tokens][heads * head_dim, padded] */
     cuda_ptr act;     /* bf16 [tokens][ffn_dim, padded] */
+    /* Of models with quantised matrices: */
+    cuda_ptr norm_f32; /* f32 [tokens][dim] */
+    cuda_ptr rounded;  /* i8 [tokens][widest, padded], what is multiplied next */
+    cuda_ptr scales;   /* f32 [2][widest / 32][tokens, padded] */
     cuda_ptr part_v, part_ms;
     cuda_ptr step;                         /* the block of a step (cuda_step.h) */
     cuda_ptr table;                        /* cuda_slots.h */

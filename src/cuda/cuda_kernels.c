@@ -11,6 +11,10 @@
 #define KERNELS(X)                                                                                 \
     X(patch_slots, slots, patch_slots_args, false)                                                 \
     X(embed, embed, embed_args, false)                                                             \
+    X(embed_q8_0, embed_quant, embed_args, false)                                                  \
+    X(embed_q4_k, embed_quant, embed_args, false)                                                  \
+    X(embed_q6_k, embed_quant, embed_args, false)                                                  \
+    X(quantise_rows, quantise_rows, quantise_args, false)                                          \
     X(add_norm, norm, add_norm_args, false)                                                        \
     X(add_norm_many, norm, add_norm_args, false)                                                   \
     X(add_norm_wide, norm, add_norm_args, false)                                                   \
@@ -29,6 +33,18 @@
     X(gemm_few_32_kept, gemm_few, gemm_args, true)                                                 \
     X(gemm_few_64, gemm_few, gemm_args, true)                                                      \
     X(gemm_few_64_kept, gemm_few, gemm_args, true)                                                 \
+    X(gemm_q8_0_8, gemm_quant, gemm_quant_args, true)                                              \
+    X(gemm_q8_0_16, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q8_0_32, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q8_0_64, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q4_k_8, gemm_quant, gemm_quant_args, true)                                              \
+    X(gemm_q4_k_16, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q4_k_32, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q4_k_64, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q6_k_8, gemm_quant, gemm_quant_args, true)                                              \
+    X(gemm_q6_k_16, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q6_k_32, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q6_k_64, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_many_256, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_128, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_64, gemm_many, gemm_args, true)                                                    \
@@ -73,12 +89,16 @@ uint32_t cuda_kernels_arch(const cuda_gpu *gpu)
 }
 
 /* Of attention, that of the model's head_dim alone: `attention`. */
-static rad_status load_module(cuda_kernels *k, uint32_t file, const char *attention, rad_error *err)
+static rad_status load_module(cuda_kernels *k, uint32_t file, const char *attention, bool quantised,
+                              rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
     const char *text = cuda_kernels_arch(k->gpu) == 90 ? p->sm90 : p->sm80;
     const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256;
-    if (!text || (heads && strcmp(p->name, attention) != 0)) return RAD_OK;
+    const bool of_quantised = file == CUDA_PTX_OF_gemm_quant || file == CUDA_PTX_OF_quantise_rows ||
+                              file == CUDA_PTX_OF_embed_quant;
+    if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))
+        return RAD_OK;
     return cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err);
 }
 
@@ -95,12 +115,12 @@ static rad_status find_attention(cuda_kernels *k, const cuda_attention_launch *l
 }
 
 rad_status cuda_kernels_load(const cuda_gpu *gpu, const cuda_attention_launch *attention,
-                             cuda_kernels *out, rad_error *err)
+                             bool quantised, cuda_kernels *out, rad_error *err)
 {
     rad_status status = RAD_OK;
     *out = (cuda_kernels){.gpu = gpu};
     for (uint32_t i = 0; i < CUDA_NUM_PTX && status == RAD_OK; i++)
-        status = load_module(out, i, attention->kernel, err);
+        status = load_module(out, i, attention->kernel, quantised, err);
     for (uint32_t i = 0; i < NUM_KERNELS && status == RAD_OK; i++)
         if (out->modules[kernels[i].file])
             status = cuda_function_get(
@@ -145,9 +165,13 @@ void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_p
     launch(q, KERNEL_patch_slots, num_patches, 1, PATCH_SLOTS_THREADS, a);
 }
 
-void launch_embed(cuda_queue *q, const embed_args *a)
+void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a)
 {
-    launch(q, KERNEL_embed, a->tokens, 1, EMBED_THREADS, a);
+    const cuda_kernel kernel = table == GEMM_Q8_0   ? KERNEL_embed_q8_0
+                               : table == GEMM_Q4_K ? KERNEL_embed_q4_k
+                               : table == GEMM_Q6_K ? KERNEL_embed_q6_k
+                                                    : KERNEL_embed;
+    launch(q, kernel, a->tokens, 1, EMBED_THREADS, a);
 }
 
 void launch_add_norm(cuda_queue *q, const add_norm_args *a)
@@ -250,4 +274,25 @@ uint32_t launch_gemm(cuda_queue *q, const cuda_product *p)
     const bool whole = !p->part_rows && p->args.splits > 1;
     if (p->args.tokens <= GEMM_FEW_TOKENS && !whole) return launch_few(q, p->args);
     return launch_many(q, p);
+}
+
+void launch_quantise(cuda_queue *q, const quantise_args *a)
+{
+    launch(q, KERNEL_quantise_rows, a->rows, quantise_blocks(a->padded_k), QUANTISE_THREADS, a);
+}
+
+void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args)
+{
+    const cuda_gpu *gpu = q->kernels->gpu;
+    const cuda_gemm_room room = {(uint32_t)gpu->multiprocessors, (uint32_t)gpu->shared_bytes};
+    const cuda_gemm_kind kind = type == GEMM_Q8_0   ? CUDA_GEMM_Q8_0
+                                : type == GEMM_Q4_K ? CUDA_GEMM_Q4_K
+                                                    : CUDA_GEMM_Q6_K;
+    if (!args->tokens) return;
+    const cuda_gemm_plan plan = cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room);
+    gemm_quant_args a = *args;
+    a.warps = plan.warps;
+    a.stages = plan.stages;
+    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
+                    plan.shared_bytes, &a, sizeof a);
 }

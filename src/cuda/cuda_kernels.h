@@ -9,6 +9,7 @@
 #include "cuda/cuda_ptx.h"
 #include "cuda/kernels/kernel_args.h"
 #include "device/cuda_driver.h"
+#include "model/gemm.h"
 
 enum { CUDA_MOST_KERNELS = 64 };
 
@@ -20,10 +21,10 @@ typedef struct cuda_kernels {
     bool maps; /* this GPU and driver have bulk copies by tensor maps */
 } cuda_kernels;
 
-/* Loads all from the PTX that this program carries; of attention, the kernel of that name. The
- * context is current; `gpu` outlives it. */
+/* Loads all from the PTX that this program carries; of attention, the kernel of that name, and
+ * those of quantised weights where there are such. The context is current; `gpu` outlives it. */
 rad_status cuda_kernels_load(const cuda_gpu *gpu, const cuda_attention_launch *attention,
-                             cuda_kernels *out, rad_error *err);
+                             bool quantised, cuda_kernels *out, rad_error *err);
 void cuda_kernels_unload(cuda_kernels *k); /* half-loaded is fine */
 
 /* 90 where the second PTX of our kernels is used, else 80: what their arithmetic is. */
@@ -40,7 +41,7 @@ typedef struct cuda_queue {
 } cuda_queue;
 
 void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_patches);
-void launch_embed(cuda_queue *q, const embed_args *a);
+void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a);
 void launch_add_norm(cuda_queue *q, const add_norm_args *a);
 void launch_qkv(cuda_queue *q, const qkv_args *a);
 void launch_glu(cuda_queue *q, const glu_args *a);
@@ -66,5 +67,10 @@ typedef struct cuda_product {
 
 /* The product with the kernel that is best for so many tokens. Returns how many parts it leaves. */
 uint32_t launch_gemm(cuda_queue *q, const cuda_product *p);
+
+/* Rows of x as quantised weights multiply them, and such a product: `args` but for what a plan
+ * gives. By one kernel for any number of tokens, in one order. */
+void launch_quantise(cuda_queue *q, const quantise_args *a);
+void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args);
 
 #endif

@@ -5,8 +5,10 @@
 #include "cuda/cuda_layout.h"
 
 #include "cuda/gemm_many_plan.h"
+#include "cuda/quant_pack.h"
 #include "model/tensor_rows.h"
 #include "model/weights.h"
+#include "model/weights_pack.h"
 
 #include <stdio.h>
 
@@ -125,21 +127,68 @@ static uint64_t take(cuda_layout *layout, uint64_t bytes)
 
 typedef struct placing {
     const model_config *c;
+    const gguf_file *file;
+    weights_policy policy;
     cuda_layout *layout;
 } placing;
+
+/* Which types the rows of a matrix have, neighbours of one type as one. Returns how many there are;
+ * 0: it becomes bf16. A table that is not multiplied by is not rounded to q8_0. */
+static rad_status choose_types(const placing *p, const cuda_field *f,
+                               gemm_part out[WEIGHTS_MOST_PARTS], uint32_t *num, rad_error *err)
+{
+    const gguf_tensor *tensors[CUDA_MOST_PARTS];
+    weights_part parts[CUDA_MOST_PARTS] = {0};
+    const bool table = f->matrix == &p->layout->token_embd;
+    const weights_policy policy = table && p->policy ? WEIGHTS_AS_FILE : p->policy;
+    *num = 0;
+    if (policy == WEIGHTS_AS_DTYPE || (policy == WEIGHTS_AS_FILE && !p->file)) return RAD_OK;
+    rad_status status = p->file ? cuda_field_tensors(p->file, f, tensors, err) : RAD_OK;
+    if (status != RAD_OK) return status;
+    for (uint32_t i = 0; i < f->num_parts; i++)
+        parts[i] = (weights_part){.name = f->parts[i].name.text,
+                                  .rows = f->parts[i].rows,
+                                  .tensor = p->file ? tensors[i] : NULL};
+    *num = weights_choose_types(policy, GEMM_BF16, parts, f->num_parts, out);
+    for (uint32_t i = 0; i < *num; i++)
+        if (!cuda_quant_packs(out[i].type)) *num = 0;
+    return RAD_OK;
+}
+
+static void place_pieces(cuda_layout *layout, cuda_matrix *m, const gemm_part *types, uint32_t num)
+{
+    m->splits = 1;
+    m->ld = cuda_quant_k(m->k);
+    m->num_pieces = num;
+    for (uint32_t i = 0; i < num; i++) {
+        const uint64_t bytes = cuda_quant_bytes(types[i].type, types[i].n, m->k);
+        m->pieces[i] = (cuda_piece){take(layout, bytes), types[i].type, types[i].n};
+        if (m != &layout->token_embd) layout->matrix_bytes[types[i].type] += bytes;
+    }
+    m->at = m->pieces[0].at;
+    layout->quantised = true;
+}
 
 static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
 {
     const placing *p = user;
     cuda_layout *layout = p->layout;
-    (void)err;
     if (f->vector) {
         *f->vector = take(layout, f->rows * sizeof(float));
         return RAD_OK;
     }
+    gemm_part types[WEIGHTS_MOST_PARTS];
+    uint32_t num;
+    rad_status status = choose_types(p, f, types, &num, err);
+    if (status != RAD_OK) return status;
     cuda_matrix *m = f->matrix;
     *m = (cuda_matrix){
         .n = f->rows, .k = f->cols, .rows = cuda_pad(f->rows, 16), .ld = cuda_pad(f->cols, 64)};
+    m->x_ld = m->ld;
+    if (num) {
+        place_pieces(layout, m, types, num);
+        return RAD_OK;
+    }
     m->splits = cuda_splits(m->rows, m->ld);
     if (f->gate_up && p->c->arch->ffn == FFN_SWIGLU) {
         m->paired = true;
@@ -148,18 +197,19 @@ static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
     }
     const uint64_t bytes = (uint64_t)m->rows * m->ld * sizeof(uint16_t);
     m->at = take(layout, bytes);
-    layout->matrix_bytes += bytes;
+    if (m != &layout->token_embd) layout->matrix_bytes[GEMM_BF16] += bytes;
     return RAD_OK;
 }
 
-rad_status cuda_layout_init(const rad_env *env, const model_config *c, uint32_t context,
-                            cuda_layout *out, rad_error *err)
+rad_status cuda_layout_init(const rad_env *env, const model_config *c, const gguf_file *file,
+                            weights_policy policy, uint32_t context, cuda_layout *out,
+                            rad_error *err)
 {
     *out = (cuda_layout){.context = context, .bytes = CUDA_PLACE_ALIGN}; /* 0 is no place */
     out->layers = rad_alloc(env, c->num_layers * sizeof *out->layers);
     if (!out->layers)
         return rad_fail(err, RAD_E_NOMEM, "cuda: no memory for %u layers", c->num_layers);
-    placing p = {c, out};
+    placing p = {c, file, policy, out};
     rad_status status = cuda_layout_visit(c, out, place_field, &p, err);
     for (uint32_t r = 0; r < c->num_ropes; r++)
         out->rope[r] = take(out, (uint64_t)context * c->ropes[r].dim * sizeof(float));
@@ -189,7 +239,7 @@ typedef struct mapping {
 static rad_status map_field(void *user, const cuda_field *f, rad_error *err)
 {
     const mapping *m = user;
-    if (!f->matrix) return RAD_OK;
+    if (!f->matrix || f->matrix->num_pieces) return RAD_OK;
     return cuda_matrix_map(m->cu, m->block + f->matrix->at, f->matrix->rows, f->matrix->ld, 64,
                            &f->matrix->map, err);
 }

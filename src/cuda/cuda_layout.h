@@ -5,28 +5,44 @@
  * here but cuda_layout_init knows an architecture.
  *
  *     vectors     f32
- *     matrices    bf16 [n][k], n padded with rows of zeros to 16, k with zeros to 64
+ *     matrices    bf16 [n][k], n padded with rows of zeros to 16, k with zeros to 64; or pieces of
+ *                 quantised types, one behind the other, each as quant_pack.h has it
  *     gate_up     8 rows of gate, 8 of up, and so on, where the product's kernel makes one number
- * of each pair (SwiGLU: paired); else all of gate, then all of up output      also the embedding
- * table, where the model has one tensor for both rope        for each of the model's RoPEs
- * [context][dim] pairs of cosine and sine */
+ *                 of each pair (SwiGLU in bf16: paired); else all of gate, then all of up
+ *     output      also the embedding table, where the model has one tensor for both
+ *     rope        for each of the model's RoPEs [context][dim] pairs of cosine and sine
+ *
+ * A matrix stays quantised where the policy keeps that and there are kernels for the types of all
+ * tensors that it is stacked of: they read one x, which is rounded for all of them in one way. */
 #ifndef CUDA_CUDA_LAYOUT_H
 #define CUDA_CUDA_LAYOUT_H
 
 #include "cuda/kernels/kernel_args.h"
 #include "device/cuda_driver.h"
 #include "model/config.h"
+#include "model/gemm.h"
 #include "model/tensors.h"
+#include "model/weights_policy.h"
 
 enum { CUDA_MOST_PARTS = 3, CUDA_PLACE_ALIGN = 256 };
 
+/* Neighbouring rows of one quantised type. */
+typedef struct cuda_piece {
+    uint64_t at;
+    gemm_type type;
+    uint32_t rows;
+} cuda_piece;
+
 typedef struct cuda_matrix {
-    uint64_t at;       /* 0: the layer has none */
-    uint32_t n, k;     /* as the model has them */
-    uint32_t rows, ld; /* padded */
-    uint32_t splits;   /* ranges of k that are summed each for itself (cuda_splits) */
-    bool paired;       /* see above */
-    tensor_map map;    /* what kernels of sm_90 read it by, see cuda_layout_map */
+    uint64_t at;         /* 0: the layer has none */
+    uint32_t n, k;       /* as the model has them */
+    uint32_t rows, ld;   /* padded; of the quantised, ld is that of x as int8 */
+    uint32_t x_ld;       /* of what it reads as bf16: k padded to 64 */
+    uint32_t splits;     /* ranges of k that are summed each for itself (cuda_splits) */
+    bool paired;         /* see above */
+    uint32_t num_pieces; /* 0: it is of bf16 */
+    cuda_piece pieces[CUDA_MOST_PARTS];
+    tensor_map map; /* what kernels of sm_90 read it by, see cuda_layout_map */
 } cuda_matrix;
 
 typedef struct cuda_layer {
@@ -39,9 +55,10 @@ typedef struct cuda_layout {
     cuda_matrix output, token_embd; /* token_embd.at is 0: output is both */
     uint64_t output_norm;
     uint64_t rope[MODEL_ROPES];
-    uint32_t context; /* positions of a table of RoPE */
-    uint64_t bytes;   /* of the block */
-    uint64_t matrix_bytes;
+    uint32_t context;                      /* positions of a table of RoPE */
+    uint64_t bytes;                        /* of the block */
+    uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of those that are multiplied by */
+    bool quantised;                        /* one of the matrices is */
 } cuda_layout;
 
 /* A matrix or vector, and the tensors that it is stacked of. */
@@ -69,9 +86,11 @@ rad_status cuda_layout_visit(const model_config *c, cuda_layout *layout, cuda_vi
 rad_status cuda_field_tensors(const gguf_file *file, const cuda_field *field,
                               const gguf_tensor *out[CUDA_MOST_PARTS], rad_error *err);
 
-/* Finds a place for everything. `context`: positions that requests have at most. */
-rad_status cuda_layout_init(const rad_env *env, const model_config *c, uint32_t context,
-                            cuda_layout *out, rad_error *err);
+/* Finds a place for everything. `context`: positions that requests have at most. `file` says which
+ * types there are that the policy may keep; NULL: none. Errors as cuda_field_tensors'. */
+rad_status cuda_layout_init(const rad_env *env, const model_config *c, const gguf_file *file,
+                            weights_policy policy, uint32_t context, cuda_layout *out,
+                            rad_error *err);
 void cuda_layout_fini(const rad_env *env, const model_config *c, cuda_layout *layout);
 
 /* Makes the matrices' maps, when the block lies at `block`. */

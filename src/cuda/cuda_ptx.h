@@ -6,6 +6,7 @@
 /* ALL(name): in a form for every GPU, and in one for sm_90; NEW(name): in that alone. */
 #define CUDA_PTX_FILES(ALL, NEW)                                                                   \
     ALL(embed)                                                                                     \
+    ALL(embed_quant)                                                                               \
     ALL(norm)                                                                                      \
     ALL(qkv)                                                                                       \
     ALL(glu)                                                                                       \
@@ -13,6 +14,8 @@
     ALL(sample)                                                                                    \
     ALL(gemm_few)                                                                                  \
     ALL(gemm_many)                                                                                 \
+    ALL(gemm_quant)                                                                                \
+    ALL(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
     ALL(attention_d16)                                                                             \
     ALL(attention_d32)                                                                             \

@@ -255,7 +255,8 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
     rad_status status = cuda_ok(&r->cu, r->cu.stream_create(&r->stream, CUDA_STREAM_NON_BLOCKING),
                                 "cuStreamCreate", err);
     if (status == RAD_OK)
-        status = cuda_kernels_load(&r->gpu, &r->limits.attention, &r->kernels, err);
+        status =
+            cuda_kernels_load(&r->gpu, &r->limits.attention, r->layout.quantised, &r->kernels, err);
     if (status == RAD_OK) status = load_weights(r, file, seed, p, err);
     if (status == RAD_OK)
         status = cuda_buffers_init(&r->gpu, r->stream, r->kernels.maps, &r->config, &r->layout,
@@ -279,7 +280,8 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
     status = cuda_limits_find(&r->config, p, (uint32_t)r->gpu.multiprocessors,
                               (uint32_t)r->gpu.shared_bytes, &r->limits, err);
     if (status == RAD_OK)
-        status = cuda_layout_init(&r->env, &r->config, r->limits.context, &r->layout, err);
+        status = cuda_layout_init(&r->env, &r->config, file, p->model.weights, r->limits.context,
+                                  &r->layout, err);
     if (status != RAD_OK) return status;
     r->dependent = cuda_kernels_arch(&r->gpu) == 90 && !p->no_dependent;
     const rad_device_cuda_params device = {.struct_size = sizeof device,
@@ -307,15 +309,16 @@ static void describe(cuda_runner *r, double seconds)
 {
     runner_info info = cuda_runner_info(&r->config);
     info.context_length = r->limits.context;
-    snprintf(info.weights, sizeof info.weights, "bf16");
+    model_types_name(r->layout.matrix_bytes, info.weights, sizeof info.weights);
     snprintf(info.gemm, sizeof info.gemm, "%s", cuda_runner_attn(&r->base));
     r->base.info = info;
     rad_log(&r->env, RAD_LOG_INFO,
-            "cuda: %s on GPU %d (%s), %u layers, %.1f MB of weights in %.2f s, %.1f MB for batches "
+            "cuda: %s on GPU %d (%s), %u layers, %.1f MB of weights (%s) in %.2f s, %.1f MB for "
+            "batches "
             "of %u tokens",
             r->config.arch->name, r->gpu.ordinal, r->gpu.name, r->config.num_layers,
-            (double)r->layout.bytes * 1e-6, seconds, (double)r->buffers.block.bytes * 1e-6,
-            r->limits.tokens);
+            (double)r->layout.bytes * 1e-6, info.weights, seconds,
+            (double)r->buffers.block.bytes * 1e-6, r->limits.tokens);
 }
 
 /* Of a file, or by a seed; they are supported. */
@@ -371,10 +374,12 @@ rad_status cuda_runner_measure(const rad_env *env, const gguf_file *file,
     rad_status status = cuda_runner_read(file, params, &config, err);
     if (status == RAD_OK)
         status = cuda_limits_find(&config, params, ANY, SHARED_BYTES, &limits, err);
-    if (status == RAD_OK) status = cuda_layout_init(&full, &config, limits.context, &layout, err);
+    if (status == RAD_OK)
+        status = cuda_layout_init(&full, &config, file, params->model.weights, limits.context,
+                                  &layout, err);
     if (status != RAD_OK) return status;
     out->weights_bytes = layout.bytes;
-    out->matrix_bytes[GEMM_BF16] = layout.matrix_bytes;
+    memcpy(out->matrix_bytes, layout.matrix_bytes, sizeof out->matrix_bytes);
     out->buffers_bytes = cuda_buffers_bytes(&config, &layout, &limits);
     cuda_layout_fini(&full, &config, &layout);
     return RAD_OK;

@@ -34,7 +34,8 @@ typedef struct cuda_gpu_info {
 rad_status cuda_gpu_look(const char *library, uint32_t ordinal, cuda_gpu_info *out, rad_error *err);
 
 typedef struct cuda_runner_params {
-    /* dtype: RAD_BF16, else refused; kv_dtype likewise. attn, gemm and weights are not looked at.
+    /* dtype: RAD_BF16, else refused; kv_dtype likewise. weights: those of types that there are
+     * kernels for stay (cuda_layout.h), others become bf16. attn and gemm are not looked at.
      * num_threads convert weights while they are loaded. */
     model_runner_params model;
     uint32_t ordinal;
@@ -59,7 +60,8 @@ rad_status cuda_runner_measure(const rad_env *env, const gguf_file *file,
 rad_status cuda_runner_create(const rad_env *env, const gguf_file *file,
                               const cuda_runner_params *params, runner **out, rad_error *err);
 
-/* The same of a model that is in no file, with weights drawn from `seed`: for benchmarks. */
+/* The same of a model that is in no file, with weights drawn from `seed`, in bf16 or, where the
+ * policy is WEIGHTS_AS_Q8_0, in q8_0: for benchmarks. */
 rad_status cuda_runner_create_random(const rad_env *env, const model_config *config, uint64_t seed,
                                      const cuda_runner_params *params, runner **out,
                                      rad_error *err);

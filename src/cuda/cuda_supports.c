@@ -93,7 +93,8 @@ rad_status cuda_runner_read(const gguf_file *file, const cuda_runner_params *par
     if (status == RAD_OK) status = cuda_config_supported(out, err);
     if (status == RAD_OK) status = model_tensors_check(file, out, err);
     const rad_env env = rad_env_or_default(NULL);
-    if (status == RAD_OK) status = cuda_layout_init(&env, out, 1, &layout, err);
+    if (status == RAD_OK)
+        status = cuda_layout_init(&env, out, file, params->model.weights, 1, &layout, err);
     if (status != RAD_OK) return status;
     /* The cast: the visitor only reads. */
     status = cuda_layout_visit(out, &layout, check_tensors, (void *)(uintptr_t)file, err);

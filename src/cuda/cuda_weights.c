@@ -2,19 +2,23 @@
  *
  * Everything goes by rows as they lie on the device: a chunk is as many rows as a buffer holds,
  * threads make 16 of them at a time. What row a row comes from is the layout's to say
- * (cuda_matrix_source); padding is written as zeros. */
+ * (cuda_matrix_source); padding is written as zeros. What is quantised goes by the 16 rows that lie
+ * mixed there (quant_pack.h), and is rounded to q8_0 first where the file has another type. */
 #include "cuda/cuda_weights.h"
 
 #include "base/bf16.h"
+#include "base/minifloat.h"
 #include "base/mix64.h"
 #include "cuda/kernels/kernel_args.h"
-#include "gguf/quant.h"
+#include "cuda/quant_pack.h"
+#include "model/gemm_quant.h"
 #include "model/rope.h"
 #include "model/tensor_rows.h"
+#include "model/weights_pack.h"
 
 #include <math.h>
 
-enum { BUFFERS = 2, BUFFER_BYTES = 16 << 20, TILE_ROWS = 16 };
+enum { BUFFERS = 2, BUFFER_BYTES = 16 << 20, TILE_ROWS = 16, Q8_0_BLOCK = 2 + GEMM_XBLOCK };
 
 typedef struct load {
     const rad_env *env;
@@ -69,21 +73,23 @@ typedef struct chunk {
     const cuda_field *field;
     const gguf_tensor *tensors[CUDA_MOST_PARTS];
     uint32_t rope; /* where there is no field */
+    const cuda_piece *piece;
+    uint32_t piece_row; /* which row of the matrix its first one is */
     uint32_t first, count;
     size_t row_bytes;
     char *out;
 } chunk;
 
-/* Sends `rows` rows of row_bytes each to `to`, made by `tile`. */
-static rad_status send_rows(load *l, chunk *c, uint64_t to, uint32_t rows, compute_fn tile,
-                            rad_error *err)
+/* Sends `rows` rows of row_bytes each to `to`, made by `tile`, tile_rows of them at a time. */
+static rad_status send_rows(load *l, chunk *c, uint64_t to, uint32_t rows, uint32_t tile_rows,
+                            compute_fn tile, rad_error *err)
 {
     const uint32_t most = (uint32_t)(l->buffers[0].bytes / c->row_bytes);
     for (c->first = 0; c->first < rows; c->first += c->count) {
         c->count = RAD_MIN(most, rows - c->first);
         rad_status status = take_buffer(l, &c->out, err);
         if (status != RAD_OK) return status;
-        compute_pool_run(l->source->pool, (c->count + TILE_ROWS - 1) / TILE_ROWS, tile, c);
+        compute_pool_run(l->source->pool, (c->count + tile_rows - 1) / tile_rows, tile, c);
         status = send_buffer(l, to + c->first * c->row_bytes, c->count * c->row_bytes, err);
         if (status != RAD_OK) return status;
     }
@@ -143,6 +149,66 @@ static void matrix_tile(void *arg, uint32_t tile, uint32_t thread)
     }
 }
 
+/* Blocks of q8_0, whose numbers are as large. */
+static void random_blocks(uint64_t seed, uint32_t row, uint32_t cols, uint8_t *out)
+{
+    const uint16_t d = f16_from_f32(0.01f / sqrtf((float)cols));
+    uint64_t at = mix64(seed ^ mix64(row));
+    for (uint32_t b = 0; b < (cols + GEMM_XBLOCK - 1) / GEMM_XBLOCK; b++, out += Q8_0_BLOCK) {
+        memcpy(out, &d, sizeof d);
+        for (uint32_t i = 0; i < GEMM_XBLOCK; i += 8) {
+            const uint64_t eight = mix64(at += 0x9e3779b97f4a7c15u);
+            memcpy(out + 2 + i, &eight, sizeof eight);
+        }
+        for (uint32_t i = b * GEMM_XBLOCK; i < (b + 1) * GEMM_XBLOCK; i++)
+            if (i >= cols) out[2 + i % GEMM_XBLOCK] = 0;
+    }
+}
+
+/* A row as blocks of q8_0, in the place of its floats: they are read before they are overwritten.
+ */
+static void round_row(float *row, uint32_t cols)
+{
+    uint8_t *out = (uint8_t *)row, block[Q8_0_BLOCK];
+    for (uint32_t i = 0; i < cols; i += GEMM_XBLOCK, out += Q8_0_BLOCK) {
+        gemm_quant_round_block(row + i, RAD_MIN(cols - i, (uint32_t)GEMM_XBLOCK), block);
+        memcpy(out, block, sizeof block);
+    }
+}
+
+/* Row `row` of a piece as blocks of its type: in the file, or in `scratch`. */
+static const void *blocks_of_row(const chunk *c, uint32_t row, float *scratch)
+{
+    const cuda_field *f = c->field;
+    const uint32_t cols = f->matrix->k;
+    uint32_t part = 0;
+    if (!c->l->source->file) {
+        random_blocks(c->l->source->seed ^ c->piece->at, row, cols, (uint8_t *)scratch);
+        return scratch;
+    }
+    row += c->piece_row;
+    while (row >= f->parts[part].rows)
+        row -= f->parts[part++].rows;
+    const gguf_tensor *t = c->tensors[part];
+    if (weights_native_type(t->type) == c->piece->type) return tensor_row_bytes(t, row);
+    tensor_row(t, row, scratch);
+    round_row(scratch, cols);
+    return scratch;
+}
+
+/* Sixteen rows. */
+static void piece_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const chunk *c = arg;
+    const uint32_t first = (c->first + tile) * TILE_ROWS;
+    float *scratch = c->l->scratch + (size_t)thread * c->l->widest;
+    char *out = c->out + tile * c->row_bytes;
+    memset(out, 0, c->row_bytes);
+    for (uint32_t i = 0; i < TILE_ROWS && first + i < c->piece->rows; i++)
+        cuda_quant_pack(c->piece->type, out, c->field->matrix->k, i,
+                        blocks_of_row(c, first + i, scratch));
+}
+
 /* Every number a row of its own. */
 static void vector_tile(void *arg, uint32_t tile, uint32_t thread)
 {
@@ -200,18 +266,34 @@ static void report(load *l, const chunk *c)
     if (l->source->progress) l->source->progress(l->source->progress_user, l->done, l->total);
 }
 
+static rad_status load_pieces(load *l, chunk *c, rad_error *err)
+{
+    const cuda_matrix *m = c->field->matrix;
+    rad_status status = RAD_OK;
+    for (uint32_t i = 0; i < m->num_pieces && status == RAD_OK; i++) {
+        c->piece = &m->pieces[i];
+        c->row_bytes = cuda_quant_bytes(c->piece->type, TILE_ROWS, m->k);
+        status = send_rows(l, c, c->piece->at, (c->piece->rows + TILE_ROWS - 1) / TILE_ROWS, 1,
+                           piece_tile, err);
+        c->piece_row += c->piece->rows;
+    }
+    return status;
+}
+
 static rad_status load_field(void *user, const cuda_field *f, rad_error *err)
 {
     load *l = user;
     chunk c = {.l = l, .field = f};
     rad_status status = find_tensors(l, &c, err);
     if (status != RAD_OK) return status;
-    if (f->matrix) {
+    if (f->matrix && f->matrix->num_pieces) {
+        status = load_pieces(l, &c, err);
+    } else if (f->matrix) {
         c.row_bytes = f->matrix->ld * sizeof(uint16_t);
-        status = send_rows(l, &c, f->matrix->at, f->matrix->rows, matrix_tile, err);
+        status = send_rows(l, &c, f->matrix->at, f->matrix->rows, TILE_ROWS, matrix_tile, err);
     } else {
         c.row_bytes = f->rows * sizeof(float);
-        status = send_rows(l, &c, *f->vector, 1, vector_tile, err);
+        status = send_rows(l, &c, *f->vector, 1, 1, vector_tile, err);
     }
     if (status == RAD_OK) report(l, &c);
     return status;
@@ -239,7 +321,8 @@ static rad_status load_ropes(load *l, rad_error *err)
         chunk c = {.l = l, .rope = r, .row_bytes = rope->dim * sizeof(float)};
         rope_freqs(l->freqs, rope->base, rope->dim, &rope->scaling,
                    rope->scaling.divisors ? l->divisors : NULL);
-        status = send_rows(l, &c, l->layout->rope[r], l->layout->context, rope_tile, err);
+        status =
+            send_rows(l, &c, l->layout->rope[r], l->layout->context, TILE_ROWS, rope_tile, err);
     }
     return status;
 }
@@ -272,6 +355,7 @@ rad_status cuda_weights_load(const rad_env *env, const cuda_gpu *gpu, cuda_strea
               .source = source,
               .block = block,
               .widest = RAD_MAX(tensors_widest(config), 2 * config->rope_dim)};
+    l.widest = RAD_MAX(l.widest, (uint32_t)GEMM_XBLOCK); /* a row as a block is not longer */
     rad_status status;
     for (uint64_t i = 0; source->file && i < gguf_num_tensors(source->file); i++)
         l.total += gguf_tensor_at(source->file, i)->bytes;

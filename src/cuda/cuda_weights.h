@@ -1,7 +1,7 @@
 /* cuda_weights.h - a model's weights, brought to the places that a layout has for them.
  *
  *     file -> threads convert a few MB of rows to bf16 -> pinned buffer -> copy -> device memory
- *                                                         (two, in turn: one is copied while the
+ *             or put their blocks in the order of lanes   (two, in turn: one is copied while the
  *                                                          other is filled)
  *
  * The other source are random numbers, for benchmarks of shapes that nobody has a file of. */

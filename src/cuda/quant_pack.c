@@ -83,7 +83,7 @@ void cuda_quant_pack(gemm_type type, void *to, uint32_t k, uint32_t row, const v
     const uint8_t *from = blocks;
     row %= 16;
     if (type == GEMM_Q8_0) {
-        pack_q8_0(tile, row, k / 32, from);
+        pack_q8_0(tile, row, (k + 31) / 32, from);
         return;
     }
     for (uint32_t b = 0; b < k / 256; b++, tile += tile_bytes(type))

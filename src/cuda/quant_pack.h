@@ -11,7 +11,8 @@
  * k = 4 * (l % 4) + 16 * (i / 2) on of its block, as m16n8k32 takes them. Words of Q4_K have an
  * even group of 32 in the low halves of their bytes and the odd one behind it in the high halves.
  *
- * k is padded to a multiple of 256 and n to one of 16, with zeros. */
+ * k is padded to a multiple of 256 and n to one of 16, with zeros; of Q8_0 the rest of a row's last
+ * block is the caller's to fill. */
 #ifndef CUDA_QUANT_PACK_H
 #define CUDA_QUANT_PACK_H
 

@@ -50,9 +50,6 @@ static rad_status refuse_wishes(const engine_gpu_wish *wish, rad_error *err)
     if (wish->attn_ref)
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "the reference attention (attn-ref) is the CPU's alone");
-    if (wish->model.weights == WEIGHTS_AS_Q8_0)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "dtype q8_0: matrices are rounded to q8_0 for the CPU alone");
     return RAD_OK;
 }
 

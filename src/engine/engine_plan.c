@@ -40,19 +40,6 @@ static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint3
     return scheduler_max_batch_tokens(&s, context);
 }
 
-/* Weights in Q8_0, where these would be smaller. */
-static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *plan)
-{
-    model_runner_params smaller = plan->model;
-    model_sizes sizes;
-    smaller.weights = WEIGHTS_AS_Q8_0;
-    if (model_runner_measure(env, file, &smaller, &sizes, NULL) != RAD_OK ||
-        sizes.weights_bytes >= plan->sizes.weights_bytes)
-        return;
-    plan->need.least_weights = sizes.weights_bytes;
-    plan->need.least_type = "q8_0";
-}
-
 /* A head that guesses joins the configuration, if it is wanted and the file has one that we can
  * use. It is an error that there is none only where nobody else is to guess. */
 static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool on_gpu,
@@ -118,6 +105,20 @@ static rad_status measure(const rad_env *env, const gguf_file *file, const load_
                         : model_runner_measure(env, file, &model, sizes, err);
 }
 
+/* Weights in Q8_0, where these would be smaller. */
+static void find_smaller(const rad_env *env, const gguf_file *file, load_plan *plan)
+{
+    load_plan smaller = *plan;
+    model_sizes sizes;
+    smaller.model.weights = smaller.cuda.model.weights = WEIGHTS_AS_Q8_0;
+    if (measure(env, file, &smaller, plan->model.max_batch_tokens, plan->model.max_batch_logits,
+                &sizes, NULL) != RAD_OK ||
+        sizes.weights_bytes >= plan->sizes.weights_bytes)
+        return;
+    plan->need.least_weights = sizes.weights_bytes;
+    plan->need.least_type = "q8_0";
+}
+
 static rad_status end_plan(const rad_env *env, const gguf_file *file, const engine_params *p,
                            load_plan *plan, rad_error *err)
 {
@@ -127,7 +128,7 @@ static rad_status end_plan(const rad_env *env, const gguf_file *file, const engi
     const model_sizes *draft = &plan->draft.sizes;
     plan->need = (memory_need){.weights = plan->sizes.weights_bytes + draft->weights_bytes,
                                .buffers = plan->sizes.buffers_bytes + draft->buffers_bytes};
-    if (!plan->on_gpu) find_smaller(env, file, plan);
+    find_smaller(env, file, plan);
     const engine_params there = params_where(p, plan);
     return fit_memory(env, &there, &plan->info, &plan->need, plan->available, &plan->fraction, err);
 }
@@ -194,7 +195,8 @@ engine_params params_where(const engine_params *params, const load_plan *plan)
  * its pool, more where tokens can be pinned: measured, x86-64 Linux; test_info.py holds it. */
 enum {
     PROGRAM_BYTES = 22500000,
-    SERVER_BYTES = 3000000, /* more, where many ask: code and threads that one conversation leaves */
+    SERVER_BYTES =
+        3000000, /* more, where many ask: code and threads that one conversation leaves */
     POOL_TOKEN_BYTES = 47,
     PINS_TOKEN_BYTES = 88,
     TAGS_TOKEN_BYTES = 8

@@ -210,22 +210,28 @@ static void pack_q2_k(gemm_q2_k_step *step, uint32_t row, const uint8_t *block)
     }
 }
 
+void gemm_quant_round_block(const float *x, uint32_t n, uint8_t block[2 + GEMM_XBLOCK])
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++)
+        most = RAD_MAX(most, f32_bits(x[i]) & 0x7fffffff);
+    uint16_t d = most < 0x7f800000 ? f16_from_f32(f32_of_bits(most) / 127) : 0x7e00;
+    float scale = f16_to_f32(d);
+    memset(block, 0, 2 + GEMM_XBLOCK);
+    block[0] = (uint8_t)d;
+    block[1] = (uint8_t)(d >> 8);
+    for (uint32_t i = 0; i < n && scale > 0; i++) {
+        float q = RAD_MIN(RAD_MAX(x[i] / scale, -127.0f), 127.0f);
+        block[2 + i] = (uint8_t)(int8_t)(f32_bits(q + 0x1.8p23f) - 0x4b400000);
+    }
+}
+
 void gemm_quant_round_row(void *panel, uint32_t row, uint32_t k, const float *x)
 {
     for (gemm_q8_0_step *step = panel; k; step++) {
         uint32_t n = RAD_MIN(k, (uint32_t)GEMM_XBLOCK);
-        uint8_t block[2 + GEMM_XBLOCK] = {0};
-        uint32_t most = 0;
-        for (uint32_t i = 0; i < n; i++)
-            most = RAD_MAX(most, f32_bits(x[i]) & 0x7fffffff);
-        uint16_t d = most < 0x7f800000 ? f16_from_f32(f32_of_bits(most) / 127) : 0x7e00;
-        float scale = f16_to_f32(d);
-        block[0] = (uint8_t)d;
-        block[1] = (uint8_t)(d >> 8);
-        for (uint32_t i = 0; i < n && scale > 0; i++) {
-            float q = RAD_MIN(RAD_MAX(x[i] / scale, -127.0f), 127.0f);
-            block[2 + i] = (uint8_t)(int8_t)(f32_bits(q + 0x1.8p23f) - 0x4b400000);
-        }
+        uint8_t block[2 + GEMM_XBLOCK];
+        gemm_quant_round_block(x, n, block);
         pack_q8_0(step, row, block);
         x += n, k -= n;
     }

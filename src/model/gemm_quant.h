@@ -28,9 +28,9 @@
  *     acc = fma(-(dmin * min), d of x * sum of x's q, acc)    q2_K, q4_K, q5_K
  *     acc = fma(m, d of x * sum of x's q, acc)                q4_1, q5_1
  *
- * where a block is 32 k, of q2_K, q3_K and q6_K 16, as their scales are. One sum of 32 with both scales in it
- * would be exact too, but has twice as many integers under way, and no tile has room for them.
- * The same on every instruction set, so the bits are too.
+ * where a block is 32 k, of q2_K, q3_K and q6_K 16, as their scales are. One sum of 32 with both
+ * scales in it would be exact too, but has twice as many integers under way, and no tile has room
+ * for them. The same on every instruction set, so the bits are too.
  *
  * x is rounded in one way for all of these types: matrices of different ones can read it. */
 #ifndef MODEL_GEMM_QUANT_H
@@ -180,8 +180,9 @@ typedef struct gemm_q6_k_step {
 void gemm_quant_pack(gemm_type type, void *panel, uint32_t row, uint32_t count, uint32_t depth,
                      const void *from, size_t pitch);
 
-/* Rounds a row of k floats to q8_0 into the panel: d = the largest / 127, as f16; a block
- * with a NaN or an infinity becomes NaN. */
+/* Rounds `n` floats, GEMM_XBLOCK at most, to a block of q8_0 as files have it: d = the largest /
+ * 127, as f16; with a NaN or an infinity it becomes NaN. And a row of k floats, into the panel. */
+void gemm_quant_round_block(const float *x, uint32_t n, uint8_t block[2 + GEMM_XBLOCK]);
 void gemm_quant_round_row(void *panel, uint32_t row, uint32_t k, const float *x);
 
 /* The row back as k floats, exactly what it stands for. */

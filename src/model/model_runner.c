@@ -236,18 +236,22 @@ static rad_status load(model_runner *r, const gguf_file *file, const model_runne
     return RAD_OK;
 }
 
-/* "bf16", or "bf16+q8_0" of a model that has both. */
+void model_types_name(const uint64_t matrix_bytes[GEMM_NUM_TYPES], char *out, size_t size)
+{
+    *out = 0;
+    for (int t = 0; t < GEMM_NUM_TYPES; t++) {
+        size_t used = strlen(out);
+        if (matrix_bytes[t])
+            snprintf(out + used, size - used, "%s%s", used ? "+" : "",
+                     gemm_type_name((gemm_type)t));
+    }
+}
+
 static void name_weights(model_runner *r, const gemm_isa *gemm)
 {
     if (!gemm) gemm = gemm_isa_find(NULL);
     snprintf(r->base.info.gemm, sizeof r->base.info.gemm, "%s", gemm_isa_name(gemm));
-    char *to = r->base.info.weights;
-    for (int t = 0; t < GEMM_NUM_TYPES; t++) {
-        size_t used = strlen(to);
-        if (r->weights.matrix_bytes[t])
-            snprintf(to + used, sizeof r->base.info.weights - used, "%s%s", used ? "+" : "",
-                     gemm_type_name((gemm_type)t));
-    }
+    model_types_name(r->weights.matrix_bytes, r->base.info.weights, sizeof r->base.info.weights);
 }
 
 /* "model: llama, 12 layers, 133 MB of weights (q8_0 106), ..." */

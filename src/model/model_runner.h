@@ -52,6 +52,9 @@ typedef struct model_sizes {
     uint64_t buffers_bytes;                /* for the largest batch; touched as batches come */
 } model_sizes;
 
+/* "bf16", or "bf16+q8_0" of a model that has both: of matrix_bytes. */
+void model_types_name(const uint64_t matrix_bytes[GEMM_NUM_TYPES], char *out, size_t size);
+
 /* The same as model_runner_create with these params would take. Of the file nothing but its
  * metadata is read. Errors as model_runner_create's. */
 rad_status model_runner_measure(const rad_env *env, const gguf_file *file,

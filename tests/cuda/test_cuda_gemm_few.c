@@ -7,6 +7,7 @@
 #include "cuda/gemm_plan.h"
 #include "cuda/quant_pack.h"
 #include "emulator.h"
+#include "gguf/quant.h"
 #include "model/gemm_quant.h"
 #include "model/ops.h"
 
@@ -214,7 +215,7 @@ static void quantise(cuda_rig *rig, const quantise_args *args)
 {
     rig_launch(rig, "quantise_rows",
                (emulation){.kernel = "quantise_rows",
-                           .grid = {(args->padded_k / 32 + 7) / 8, args->rows, 1},
+                           .grid = {args->rows, quantise_blocks(args->padded_k), 1},
                            .threads = QUANTISE_THREADS,
                            .args = args,
                            .order = less(4)},
@@ -388,6 +389,57 @@ TEST(quantised_products_have_the_bits_of_the_cpu)
         check_quant(GEMM_Q8_0, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
         check_quant(GEMM_Q4_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
         check_quant(GEMM_Q6_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
+    }
+}
+
+/* Rows of a table that is Q8_0, Q4_K or Q6_K, where it lies as products want it. */
+TEST(embeddings_out_of_quantised_tables_are_the_files_numbers)
+{
+    static const struct {
+        gemm_type type;
+        uint32_t ggml;
+        const char *kernel;
+    } all[] = {{GEMM_Q8_0, GGML_Q8_0, "embed_q8_0"},
+               {GEMM_Q4_K, GGML_Q4_K, "embed_q4_k"},
+               {GEMM_Q6_K, GGML_Q6_K, "embed_q6_k"}};
+    enum { VOCAB = 37, IDS = 9, MOST_DIM = 1536 };
+    state = test_told_seed();
+    for (size_t i = 0; i < RAD_COUNT(all); i++) {
+        cuda_rig rig = rig_open();
+        const uint32_t dim = i ? 256 * (1 + less(MOST_DIM / 256)) : 32 * (1 + less(40));
+        size_t pitch;
+        uint8_t *blocks = random_blocks(all[i].type, VOCAB, dim, &pitch);
+        const size_t bytes = cuda_quant_bytes(all[i].type, VOCAB, dim);
+        uint8_t *table = rig_alloc(&rig, bytes);
+        memset(table, 0, bytes);
+        for (uint32_t r = 0; r < VOCAB; r++)
+            cuda_quant_pack(all[i].type, table, dim, r, blocks + r * pitch);
+        int32_t *ids = rig_alloc(&rig, IDS * sizeof *ids);
+        float *x = rig_alloc(&rig, IDS * dim * sizeof *x), row[MOST_DIM];
+        for (uint32_t t = 0; t < IDS; t++)
+            ids[t] = t == 0 ? VOCAB - 1 : (int32_t)less(VOCAB);
+        const embed_args args = {.table = table,
+                                 .ids = ids,
+                                 .x = x,
+                                 .tokens = IDS,
+                                 .dim = dim,
+                                 .ld = cuda_quant_k(dim),
+                                 .scale = 1.5f};
+        rig_launch(&rig, "embed_quant",
+                   (emulation){.kernel = all[i].kernel,
+                               .grid = {IDS, 1, 1},
+                               .threads = EMBED_THREADS,
+                               .args = &args,
+                               .order = less(4)},
+                   sizeof args);
+        for (uint32_t t = 0; t < IDS; t++) {
+            ggml_decode(all[i].ggml, blocks + (uint32_t)ids[t] * pitch, dim, row);
+            for (uint32_t k = 0; k < dim; k++)
+                CHECKF(same(x[t * dim + k], row[k] * 1.5f), "%s: token %u, number %u: %a for %a\n",
+                       all[i].kernel, t, k, x[t * dim + k], row[k] * 1.5f);
+        }
+        free(blocks);
+        rig_close(&rig);
     }
 }
 

@@ -78,13 +78,25 @@ def test_a_gpu_answers():
     check(answer == "Paris.\n", answer)
 
 
+def test_quantised_weights_stay_so_on_a_gpu():
+    there, kept = gpu("capability=80"), {}
+    for dtype in ("bf16", "q8_0"):
+        told = json.loads(radish("info", TINY, "--json", "--dtype", dtype, "--device", "cuda", env=there)[0])
+        memory = told["memory"]
+        check(list(memory["matrices"]) == [dtype] and memory["server"]["device"] == "cuda:0", memory)
+        kept[dtype] = memory["matrices"][dtype]
+    check(kept["q8_0"] < 0.6 * kept["bf16"], kept)
+    answer, err = radish("generate", "-m", TINY, "--device", "cuda", "--dtype", "q8_0", "--log-level", "info", *PARIS,
+                         env=there)
+    check(answer == "Paris.\n" and "MB of weights (q8_0) in " in err, answer, err)
+
+
 def test_what_a_gpu_lacks_is_refused_or_computed_on_the_cpu():
     there = gpu()
     with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
         moe = pathlib.Path(tmp) / "m.gguf"
         tiny_gguf.write(moe, tiny_gguf.SPECS["qwen3moe"])
-        for model, args, wanted in ((TINY, ("--dtype", "f32"), "f32"), (TINY, ("--dtype", "q8_0"), "q8_0"),
-                                    (moe, (), "mixtures of experts")):
+        for model, args, wanted in ((TINY, ("--dtype", "f32"), "f32"), (moe, (), "mixtures of experts")):
             _, err = radish("generate", "-m", model, *IDS, "--device", "cuda", *args, want=1, env=there)
             check("device cuda: " in err and wanted in err, model, args, err)
             _, err = radish("generate", "-m", model, *IDS, "--log-level", "info", *args, env=there)

@@ -55,10 +55,11 @@ typedef struct patch_slots_args {
     i32 *slots;
 } patch_slots_args;
 
-/* embed.cu: x[t] = scale * table[ids[t]]. Grid (tokens), EMBED_THREADS. */
+/* embed.cu: x[t] = scale * table[ids[t]]. Grid (tokens), EMBED_THREADS. embed_quant.cu: the same of a
+ * quantised table, as gemm_quant.cu wants it; ld is k, padded to a multiple of 256. */
 enum { EMBED_THREADS = 128 };
 typedef struct embed_args {
-    const void *table;           /* [vocab][ld] bf16, or f32 where is_f32 */
+    const void *table;           /* [vocab][ld] bf16, or f32 where is_f32, or quantised */
     const i32 *ids;              /* [tokens] */
     float *x;                    /* [tokens][dim] */
     u32 tokens, dim, ld, is_f32; /* ld: numbers of a row of the table, at least dim */
@@ -235,7 +236,11 @@ typedef struct quantise_args {
     float *scales; /* [2][padded_k / 32][ld_tokens] */
     u32 rows, k, padded_k, ldx, parts, ld_tokens, from, pad;
 } quantise_args;
-enum { QUANTISE_THREADS = 256 }; /* grid: (div_up(padded_k / 32, 8), rows) */
+enum { QUANTISE_THREADS = 256 }; /* grid: (rows, quantise_blocks(padded_k)) */
+INLINE u32 quantise_blocks(u32 padded_k)
+{
+    return (padded_k / 32 + QUANTISE_THREADS / 32 - 1) / (QUANTISE_THREADS / 32);
+}
 
 /* glu.cu, where it is no epilogue: act[t] = glu of ((y[0][t] + y[1][t]) + ...) + bias, gate then up,
  * with the bits of glu.h. Grid (tokens, glu_blocks(ld)), GLU_THREADS. */

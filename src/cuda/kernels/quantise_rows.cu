@@ -21,7 +21,7 @@ INLINE float number_at(const quantise_args a, u32 row, u32 i)
 
 KERNEL(quantise_rows, QUANTISE_THREADS, quantise_args)
 {
-    const u32 row = BLOCK_Y, block = BLOCK_X * (QUANTISE_THREADS / 32) + WARP;
+    const u32 row = BLOCK_X, block = BLOCK_Y * (QUANTISE_THREADS / 32) + WARP;
     launch_next();
     wait_previous();
     if (block >= a.padded_k / 32) return;
