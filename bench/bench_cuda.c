@@ -1,9 +1,9 @@
 /* bench_cuda.c - whole models on a GPU: what steps take beside what the GPU can do, and whether a
- * row of logits is the same in every batch. Weights are drawn there, of real shapes, in bf16.
+ * row of logits is the same in every batch. Weights are drawn there, of real shapes, in bf16 or
+ * q8_0.
  *
- *     bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--json FILE] [--library
- * PATH]
- *                [--gpu N]
+ *     bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--dtype bf16|q8_0]
+ *                [--json FILE] [--library PATH] [--gpu N]
  *                [--read-gb-s X] [--mma-tflops X] [--wgmma-tflops X] [--no-graphs]
  *                [--no-dependent] [--small]
  *
@@ -39,6 +39,7 @@ typedef struct bench {
     uint32_t row_tokens, slots, next_slot;
     uint32_t max_tokens;
     bool small;
+    const char *dtype;
     double read_gb_s, mma_tflops, wgmma_tflops;
     json_t *json, *rows_found; /* all of it, and rows of it */
     const char *path;          /* where it is written as it comes: a run may be cut off */
@@ -72,6 +73,13 @@ static uint32_t below(uint32_t n)
 
 /* ---- a model, its pool and rows ---- */
 
+/* What a step reads of them. */
+static double weight_bytes(const bench *b)
+{
+    const double each = strcmp(b->dtype, "q8_0") ? 2 : 34.0 / 32;
+    return each * (cuda_shape_layers(b->shape) + cuda_shape_head(b->shape));
+}
+
 static void open_model(bench *b, const cuda_runner_params *params, uint32_t slots,
                        uint32_t row_tokens)
 {
@@ -81,6 +89,7 @@ static void open_model(bench *b, const cuda_runner_params *params, uint32_t slot
     const double begin = bench_now();
     cuda_runner_params p = *params;
     p.model.dtype = RAD_BF16;
+    p.model.weights = strcmp(b->dtype, "q8_0") ? WEIGHTS_AS_DTYPE : WEIGHTS_AS_Q8_0;
     p.model.kv_dtype = RAD_BF16;
     p.model.max_batch_tokens = b->max_tokens;
     p.model.max_batch_logits = MOST_REQS;
@@ -99,8 +108,8 @@ static void open_model(bench *b, const cuda_runner_params *params, uint32_t slot
     b->positions = calloc(b->max_tokens, sizeof *b->positions);
     b->loc = calloc(b->max_tokens, sizeof *b->loc);
     if (!b->ids || !b->positions || !b->loc) exit(1);
-    printf("%s: %.2f GB of layers and head in bf16, ready after %.1f s\n", b->shape->name,
-           2e-9 * (cuda_shape_layers(b->shape) + cuda_shape_head(b->shape)), bench_now() - begin);
+    printf("%s: %.2f GB of layers and head in %s, ready after %.1f s\n", b->shape->name,
+           1e-9 * weight_bytes(b), b->model->info.weights, bench_now() - begin);
 }
 
 static void close_model(bench *b)
@@ -218,6 +227,7 @@ static void keep(bench *b, const char *kind, json_t *row)
 {
     json_object_set_new(row, "shape", json_string(b->shape->name));
     json_object_set_new(row, "what", json_string(kind));
+    json_object_set_new(row, "dtype", json_string(b->dtype));
     json_array_append_new(b->rows_found, row);
     fflush(stdout);
     save(b);
@@ -256,8 +266,7 @@ static void decode(bench *b, uint32_t reqs, uint32_t context)
     for (uint32_t i = 0; i < reqs; i++)
         prefill(b, i, context);
     const double seconds = decode_seconds(b, reqs, 0);
-    const double weights = 2 * (cuda_shape_layers(b->shape) + cuda_shape_head(b->shape));
-    const double bytes = weights + kv_bytes(b) * reqs * context;
+    const double bytes = weight_bytes(b) + kv_bytes(b) * reqs * context;
     const double rate = 1e-9 * bytes / seconds;
     printf("  decode %2u x %5u: %8.3f ms, %9.1f tokens/s, %7.1f GB/s", reqs, context, seconds * 1e3,
            reqs / seconds, rate);
@@ -562,7 +571,7 @@ static void compose(bench *b, composition *c, uint32_t num_texts)
 
 static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 {
-    const uint32_t longest = b->small ? 96 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
+    const uint32_t longest = b->small ? 80 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
     p1_text texts[TEXTS] = {0};
     b->max_tokens = b->small ? 64 : 1024;
     open_model(b, params, TEXTS * longest + 64, longest + 8);
@@ -586,10 +595,10 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
            "in %u compositions; %.1f s\n",
            count, with_groups, rows, wrong, wrong_compositions, bench_now() - begin);
     json_object_set_new(b->json, "p1",
-                        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i}", "shape", b->shape->name,
-                                  "compositions", (int)count, "with_groups", (int)with_groups,
-                                  "rows", (int)rows, "differ", (int)wrong, "wrong_compositions",
-                                  (int)wrong_compositions));
+                        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "shape", b->shape->name,
+                                  "dtype", b->dtype, "compositions", (int)count, "with_groups",
+                                  (int)with_groups, "rows", (int)rows, "differ", (int)wrong,
+                                  "wrong_compositions", (int)wrong_compositions));
     save(b);
     for (uint32_t i = 0; i < TEXTS; i++) {
         free(texts[i].ids);
@@ -601,9 +610,9 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 
 static int usage(FILE *to)
 {
-    fputs("usage: bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--json FILE] "
-          "[--library PATH]\n"
-          "                  [--gpu N] [--read-gb-s X] [--mma-tflops X] [--wgmma-tflops X]\n"
+    fputs("usage: bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--dtype TYPE]\n"
+          "                  [--json FILE] [--library PATH] [--gpu N] [--read-gb-s X] "
+          "[--mma-tflops X] [--wgmma-tflops X]\n"
           "                  [--no-graphs] [--no-dependent] [--small]\n",
           to);
     return to == stdout ? 0 : 2;
@@ -611,7 +620,7 @@ static int usage(FILE *to)
 
 int main(int argc, char **argv)
 {
-    bench b = {0};
+    bench b = {.dtype = "bf16"};
     cuda_runner_params params = {0};
     const cuda_shape *shapes[RAD_COUNT(cuda_shapes)];
     uint32_t num_shapes = 0, compositions = 0;
@@ -637,6 +646,8 @@ int main(int argc, char **argv)
             compositions = (uint32_t)atoi(value);
         else if (!strcmp(word, "--shape") && shape && num_shapes < RAD_COUNT(shapes))
             shapes[num_shapes++] = shape;
+        else if (!strcmp(word, "--dtype") && (!strcmp(value, "bf16") || !strcmp(value, "q8_0")))
+            b.dtype = value;
         else if (!strcmp(word, "--json"))
             b.path = value;
         else if (!strcmp(word, "--library"))

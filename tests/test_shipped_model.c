@@ -5,7 +5,7 @@
  * is, conversations and raw text. Then every conversation once more, padded so that all but
  * its last token come out of the cache in whole pages: cold, and with the page that holds
  * the end of the question exchanged with that of another question. RADISH_TEST_DEVICE=cuda has a
- * GPU take it. */
+ * GPU take it, RADISH_TEST_DTYPE=q8_0 has its matrices rounded to that. */
 #include "engine_rig.h"
 #include "gear/swap_pages.h"
 
@@ -189,9 +189,12 @@ static void take_exam(engine *e, const char *dtype)
 static void run(rad_dtype dtype)
 {
     const rad_env env = rad_env_or_default(NULL);
+    const char *asked_dtype = getenv("RADISH_TEST_DTYPE");
+    const bool in_q8_0 = asked_dtype && strcmp(asked_dtype, "q8_0") == 0;
     engine_params p = {.model_path = engine_strdup(&env, in_root("models/radish-tiny.gguf")),
                        .device = getenv("RADISH_TEST_DEVICE"),
                        .dtype = dtype,
+                       .weights = in_q8_0 ? WEIGHTS_AS_Q8_0 : WEIGHTS_AS_DTYPE,
                        .num_threads = 1, /* on a busy machine two wait for each other */
                        .page_size = PAGE,
                        .max_total_tokens = test_scale(100000, 300000)};
@@ -206,7 +209,7 @@ static void run(rad_dtype dtype)
     CHECK_OK(tokenizer_create(NULL, file, &tok, NULL));
     CHECK_OK(chat_template_create(NULL, file, tok, NULL, &format, NULL));
     load_items(tok, format);
-    take_exam(e, dtype == RAD_F32 ? "f32" : "bf16");
+    take_exam(e, in_q8_0 ? "q8_0" : dtype == RAD_F32 ? "f32" : "bf16");
     erig_check_idle(e);
 
     free_items();

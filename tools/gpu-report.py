@@ -17,6 +17,7 @@ CEILINGS = [
     ("graph_launch_us", "a launch in a graph", "us"),
     ("dependent_launch_us", "a dependent launch in a graph", "us"),
 ]
+FORMS = (("", ""), ("_q8_0", " in Q8_0"))  # of steps
 
 
 def table(head, rows):
@@ -38,15 +39,17 @@ def outcome(result, step):
 
 
 def checks(result):
-    p1, exam = found(result, "p1").get("p1", {}), found(result, "exam")
     kernels, sanitizer = found(result, "kernels"), found(result, "sanitizer")
     rows = [("every kernel beside the emulated one, bit by bit", outcome(result, "kernels"),
              f"{kernels['programs']} programs of cases, {kernels['failed']} with a difference" if kernels else "")]
-    rows.append(("rows of logits in random batches beside those alone, bit by bit", outcome(result, "p1"),
-                 f"{p1['compositions']} batches ({p1['with_groups']} with groups), {p1['rows']} rows, "
-                 f"{p1['differ']} differ" if p1 else ""))
-    rows.append(("the shipped model's exam", outcome(result, "exam"),
-                 f"{exam['right']} of {exam['asked']} right" if exam else ""))
+    for form, words in FORMS:
+        p1, exam = found(result, "p1" + form).get("p1", {}), found(result, "exam" + form)
+        rows.append(("rows of logits in random batches beside those alone, bit by bit" + words,
+                     outcome(result, "p1" + form),
+                     f"{p1['compositions']} batches ({p1['with_groups']} with groups), {p1['rows']} rows, "
+                     f"{p1['differ']} differ" if p1 else ""))
+        rows.append(("the shipped model's exam" + words, outcome(result, "exam" + form),
+                     f"{exam['right']} of {exam['asked']} right" if exam else ""))
     rows.append(("compute-sanitizer, memcheck and racecheck", outcome(result, "sanitizer"),
                  f"{sanitizer['wrong']} programs with words" if sanitizer else ""))
     return table(("check", "", "found"), rows)
@@ -85,8 +88,8 @@ def products(result):
 
 def figures(result):
     rows = []
-    for row in found(result, "figures").get("rows", []):
-        name, what = row["shape"], row["what"]
+    for row, words in [(row, words) for form, words in FORMS for row in found(result, "figures" + form).get("rows", [])]:
+        name, what = row["shape"] + words, row["what"]
         if what == "decode":
             rows.append((name, f"decode, {row['requests']} behind {row['context']:,} tokens", f"{row['ms']:.2f} ms",
                          f"{row['gb_s']:,.0f} GB/s", f"{share(row['of_read'])} of reading"))

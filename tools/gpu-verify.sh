@@ -22,10 +22,11 @@
 #   exam       the questions that the shipped model must answer, computed on the GPU
 #   products   each kernel's own figures: products, attention, copies
 #   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
+#   p1_q8_0, exam_q8_0, figures_q8_0   the same with weights in Q8_0
 #   torch      what torch takes for the same products and attention, where python3 has it
 #   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
 set -u
-all="ceilings kernels p1 exam figures products torch sanitizer"
+all="ceilings kernels p1 exam figures p1_q8_0 exam_q8_0 figures_q8_0 products torch sanitizer"
 
 say() { echo "gpu-verify: $*"; }
 die() { echo "gpu-verify: $*" >&2; exit 2; }
@@ -121,21 +122,37 @@ step_kernels() {
     [ $failed = 0 ] && [ $ran -gt 0 ]
 }
 
-step_p1() {
+# p1_of DTYPE JSON, exam_of DTYPE NAME, figures_of DTYPE JSON
+p1_of() {
     has bench_cuda || return 77
-    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --json "$out/p1.json" $library_option $small
+    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype "$1" --json "$2" \
+        $library_option $small
 }
 
-step_exam() {
+exam_of() {
     long=1
     [ -z "$small" ] || long=0
-    RADISH_TEST_DEVICE=cuda RADISH_TEST_LONG=$long ours test_shipped_model >"$out/exam.txt" 2>&1
+    RADISH_TEST_DEVICE=cuda RADISH_TEST_DTYPE=$1 RADISH_TEST_LONG=$long ours test_shipped_model >"$out/$2.txt" 2>&1
     code=$?
-    cat "$out/exam.txt"
+    cat "$out/$2.txt"
     awk -F'[ (]' '/ right \(/ { printf "{\"right\": %d, \"asked\": %d}\n", $2, $4; exit }' \
-        "$out/exam.txt" >"$out/exam.json"
+        "$out/$2.txt" >"$out/$2.json"
     return $code
 }
+
+figures_of() {
+    has bench_cuda || return 77
+    ours bench_cuda --figures --dtype "$1" --json "$2" $library_option $small \
+        --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
+        --wgmma-tflops "$(number wgmma_tflops)"
+}
+
+step_p1() { p1_of bf16 "$out/p1.json"; }
+step_p1_q8_0() { p1_of q8_0 "$out/p1_q8_0.json"; }
+step_exam() { exam_of bf16 exam; }
+step_exam_q8_0() { exam_of q8_0 exam_q8_0; }
+step_figures() { figures_of bf16 "$out/figures.json"; }
+step_figures_q8_0() { figures_of q8_0 "$out/figures_q8_0.json"; }
 
 # Each one's JSON under its name.
 step_products() {
@@ -159,13 +176,6 @@ step_products() {
 step_torch() {
     python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || return 77
     python3 "$here/tools/gpu-torch.py" "$out/torch.json"
-}
-
-step_figures() {
-    has bench_cuda || return 77
-    ours bench_cuda --figures --json "$out/figures.json" $library_option $small \
-        --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
-        --wgmma-tflops "$(number wgmma_tflops)"
 }
 
 step_sanitizer() {
@@ -192,10 +202,10 @@ limit_of() {
     case $1 in
     ceilings) echo 30 ;;
     kernels) echo 90 ;;
-    p1) echo 60 ;;
-    exam) echo 60 ;;
+    p1 | p1_q8_0) echo 60 ;;
+    exam | exam_q8_0) echo 60 ;;
     torch) echo 40 ;;
-    figures) echo 120 ;;
+    figures | figures_q8_0) echo 120 ;;
     products) echo 90 ;;
     sanitizer) echo 90 ;;
     esac

@@ -76,8 +76,9 @@ static rad_status check_tensors(void *user, const cuda_field *f, rad_error *err)
 rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err)
 {
     if (p->model.dtype != RAD_BF16)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "cuda: a GPU computes with weights of bf16; --device cpu has f32");
+        return rad_fail(
+            err, RAD_E_UNSUPPORTED,
+            "cuda: a GPU computes with weights of bf16 or quantised ones; --device cpu has f32");
     if (p->model.set_kv_dtype && p->model.kv_dtype != RAD_BF16)
         return rad_fail(err, RAD_E_UNSUPPORTED,
                         "cuda: a GPU stores K and V as bf16; --device cpu has other types");
