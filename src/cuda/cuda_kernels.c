@@ -226,12 +226,18 @@ static cuda_function function_named(const cuda_queue *q, const char *name)
     return NULL; /* which the driver refuses to launch */
 }
 
-static uint32_t launch_few(cuda_queue *q, gemm_args a)
+/* What a block may ask for: cuda_kernels_load has said so of the functions. */
+static cuda_gemm_room room_of(const cuda_queue *q)
 {
     const cuda_gpu *gpu = q->kernels->gpu;
-    const cuda_gemm_room room = {(uint32_t)gpu->multiprocessors, (uint32_t)gpu->shared_bytes};
+    return (cuda_gemm_room){(uint32_t)gpu->multiprocessors,
+                            (uint32_t)gpu->shared_bytes - STATIC_SHARED};
+}
+
+static uint32_t launch_few(cuda_queue *q, gemm_args a)
+{
     const cuda_gemm_plan plan =
-        cuda_gemm_few_plan(CUDA_GEMM_BF16, a.n, a.k, a.tokens, a.splits, room);
+        cuda_gemm_few_plan(CUDA_GEMM_BF16, a.n, a.k, a.tokens, a.splits, room_of(q));
     a.warps = plan.warps;
     a.stages = plan.stages;
     launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
@@ -283,13 +289,12 @@ void launch_quantise(cuda_queue *q, const quantise_args *a)
 
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args)
 {
-    const cuda_gpu *gpu = q->kernels->gpu;
-    const cuda_gemm_room room = {(uint32_t)gpu->multiprocessors, (uint32_t)gpu->shared_bytes};
     const cuda_gemm_kind kind = type == GEMM_Q8_0   ? CUDA_GEMM_Q8_0
                                 : type == GEMM_Q4_K ? CUDA_GEMM_Q4_K
                                                     : CUDA_GEMM_Q6_K;
     if (!args->tokens) return;
-    const cuda_gemm_plan plan = cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room);
+    const cuda_gemm_plan plan =
+        cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room_of(q));
     gemm_quant_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;

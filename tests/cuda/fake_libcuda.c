@@ -321,7 +321,7 @@ int cuDeviceGetName(char *name, int bytes, int device)
 
 static int most_shared(void)
 {
-    return now.capability >= 90 ? 227 << 10 : 163 << 10;
+    return now.capability >= 90 ? 227 << 10 : now.capability == 80 ? 163 << 10 : 99 << 10;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
