@@ -362,13 +362,14 @@ static uint32_t run_steps(runner *r, rad_token tokens[3])
 
 /* Whatever call of the driver fails, once: create says so and leaves nothing, a step says so and
  * gives the same tokens when it is taken again. */
-TEST(every_call_of_the_driver_may_fail)
+static void fail_each_call(const tiny_model *shape, weights_policy weights, long step)
 {
     enum { MEMORY = 900 }; /* an error that no call gives by itself */
     rad_token right[3], tokens[3];
-    const cuda_runner_params params = params_of(16, 4, 2);
+    cuda_runner_params params = params_of(16, 4, 2);
+    params.model.weights = weights;
     model m;
-    make_model(&m, &small, 2);
+    make_model(&m, shape, 2);
     start_gpu(90);
     runner *r = make_runner(m.file, &params);
     CHECK(run_steps(r, right) == 0);
@@ -377,7 +378,6 @@ TEST(every_call_of_the_driver_may_fail)
     nothing_is_left();
 
     uint32_t refused = 0, repeated = 0;
-    const long step = test_scale(3, 1);
     for (long n = (long)(test_seed() % (uint64_t)step); n < calls; n += step) {
         rad_error err = {0};
         uint32_t failed = 1;
@@ -399,6 +399,12 @@ TEST(every_call_of_the_driver_may_fail)
     print_message("  %ld calls: %u times no runner, %u steps repeated\n", calls, refused, repeated);
     CHECK(refused > 0 && repeated > 0);
     end_model(&m);
+}
+
+TEST(every_call_of_the_driver_may_fail)
+{
+    fail_each_call(&small, WEIGHTS_AS_DTYPE, test_scale(3, 1));
+    fail_each_call(&small, WEIGHTS_AS_Q8_0, test_scale(11, 1));
 }
 
 TEST(every_allocation_may_fail)
