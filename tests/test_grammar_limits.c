@@ -194,6 +194,29 @@ TEST(what_explodes_is_refused_or_served_within_its_limits)
     free(r);
 }
 
+/* Values nest as deep as there is room for cells (place.h), and then it is said: whatever the
+ * depth, nothing calls itself for a level. */
+TEST(nesting_is_followed_up_to_a_limit)
+{
+    enum { SERVED = 50000, TOO_DEEP = 1050000 };
+    rig_vocab *r = malloc(sizeof *r);
+    char *text = malloc(TOO_DEEP);
+    rad_error err = {0};
+    rig_begin(r);
+    CHECK_OK(rig_finish(r, NULL, 0));
+    grammar *g = rig_compile(r, GRAMMAR_JSON_VALUE, NULL, &err);
+    memset(text, '[', TOO_DEEP);
+    CHECK(grammar_try(g, text, SERVED, false) == RAD_OK);
+    CHECK(grammar_try(g, text, TOO_DEEP, false) == RAD_E_LIMIT);
+    memset(text + SERVED, ']', SERVED);
+    CHECK(grammar_try(g, text, 2 * SERVED, true) == RAD_OK);
+    CHECK(grammar_try(g, text, 2 * SERVED + 1, false) == RAD_NONE);
+    grammar_unref(g);
+    grammar_vocab_destroy(r->v);
+    free(text);
+    free(r);
+}
+
 /* Clients write a pattern again for each property that has it. It is compiled once, and another
  * beside it once more; forty times would be refused. */
 TEST(a_pattern_is_compiled_once)

@@ -128,8 +128,8 @@ grammar_matcher *grammar_matcher_copy(const grammar_matcher *m); /* a fork; NULL
 void grammar_matcher_destroy(grammar_matcher *m);                /* NULL is fine */
 
 /* One more token of the answer, as sampled. RAD_OK; RAD_NONE: it is not allowed here and nothing
- * changed; RAD_E_LIMIT, RAD_E_NOMEM: the place has become too ambiguous to be followed, and nothing
- * changed. After an end token only grammar_rollback is of use. */
+ * changed; RAD_E_LIMIT, RAD_E_NOMEM: the place has become too deep or too ambiguous to be followed,
+ * and nothing changed. After an end token only grammar_rollback is of use. */
 rad_status grammar_accept(grammar_matcher *m, rad_token token);
 
 /* The last `count` tokens were not accepted after all. At least GRAMMAR_ROLLBACK are remembered;

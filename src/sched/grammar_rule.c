@@ -45,7 +45,7 @@ static const char *problem(const token_rule *self)
     switch (((const grammar_rule *)self)->status) {
     case RAD_OK: return NULL;
     case RAD_E_NOMEM: return "there is no memory to follow its grammar";
-    default: return "its grammar has become too ambiguous to be followed";
+    default: return "its text has become too deep, or its grammar too ambiguous, to be followed";
     }
 }
 
