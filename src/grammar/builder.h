@@ -55,8 +55,8 @@ uint32_t builder_rule(gr_builder *b);
 void builder_define(gr_builder *b, uint32_t rule, nfa_frag f);
 
 /* A rule whose calls stand for `min` to `max` (NO_END) texts of `f` one behind the other. None of
- * them is empty. How many there are must follow from the text: a place has a stack for each way to
- * count. */
+ * them is empty. How many there are must follow from the text, as a place has a stack for each way
+ * to count; who is not sure of it clears rules[].sure. */
 uint32_t builder_repeat(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max);
 
 /* Whether a repeat with these bounds (UINT64_MAX: no end) is to be counted; `usual`: what is not,

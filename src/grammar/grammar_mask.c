@@ -31,10 +31,8 @@ typedef struct repeat {
     uint32_t come;
 } repeat;
 
-enum {
-    IN_REPEAT = UINT32_MAX
-}; /* in place of a number of threads: where is one.state, behind
-      one.stacks of them */
+/* In place of a number of threads: one.state is in `in`, behind one.stacks of them. */
+#define IN_REPEAT UINT32_MAX
 
 typedef struct pop_list { /* nodes of a tree behind which the rule may end */
     uint32_t *nodes;
@@ -47,7 +45,7 @@ static void set_tokens(const trie *t, uint32_t node, uint32_t *bits)
         bits[t->order[k] / 32] |= 1u << t->order[k] % 32;
 }
 
-/* One byte in a simple repeat: where it leads from `t`, or NOWHERE, and whether another begins. */
+/* One byte in a simple repeat: where it leads from `t`, or NOWHERE. */
 static thread repeat_step(const gr_automaton *a, const gr_counter *k, unsigned char byte, thread t)
 {
     if (t.state == k->start && t.stacks >= k->max) return (thread){NOWHERE, 0};
