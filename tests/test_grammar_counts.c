@@ -374,6 +374,43 @@ TEST(bytes_of_one_character_count_once)
     free(r);
 }
 
+/* No token has more than a part of two items: so the masks of all but the last are the same. */
+TEST(items_that_are_long_share_their_masks_up_to_the_last)
+{
+    enum { MOST = 100 };
+    static const char item[] = "{\"identifier\": 12, \"a longer name\": null}";
+    rig_vocab *r = malloc(sizeof *r);
+    make_vocab(r, 0);
+    grammar *g = compile(r, GRAMMAR_JSON_SCHEMA, GRAMMAR_SPACE_ONE,
+                         "{\"type\":\"array\",\"maxItems\":100,\"items\":{\"type\":\"object\","
+                         "\"properties\":{\"identifier\":{\"type\":\"integer\"},"
+                         "\"a longer name\":{\"type\":\"null\"}},\"additionalProperties\":false,"
+                         "\"required\":[\"identifier\",\"a longer name\"]}}",
+                         0);
+    grammar_matcher *m = grammar_matcher_create(g);
+    grammar_vocab_stats before = {0}, after;
+    uint32_t bits[RIG_TOKENS / 32];
+    CHECK_OK(grammar_accept(m, '['));
+    for (int i = 0; i < MOST; i++) {
+        if (i == 3) grammar_vocab_get_stats(r->v, &before);
+        if (i == MOST - 3) grammar_vocab_get_stats(r->v, &after);
+        char text[64];
+        const int len = sprintf(text, "%s%s", i ? ", " : "", item);
+        for (int k = 0; k < len; k++) {
+            CHECK_OK(grammar_mask(m, bits));
+            CHECK(rig_bit(bits, (unsigned char)text[k]));
+            CHECK_OK(grammar_accept(m, (rad_token)(unsigned char)text[k]));
+        }
+    }
+    CHECK(after.misses == before.misses);
+    CHECK_OK(grammar_mask(m, bits));
+    CHECK(rig_bit(bits, ']') && !rig_bit(bits, ','));
+    grammar_matcher_destroy(m);
+    grammar_unref(g);
+    grammar_vocab_destroy(r->v);
+    free(r);
+}
+
 /* ---- what costs few states, and what is refused ---- */
 
 TEST(large_bounds_cost_no_states)

@@ -59,6 +59,7 @@ typedef struct gr_counter {
     uint32_t start, back; /* where one begins; what is behind the last one */
     uint32_t states;      /* of the rule, from `start` on */
     uint32_t min, max;    /* max NO_END: and then counting ends at min */
+    uint32_t shortest;    /* bytes that each has at least */
     bool sure, simple;    /* see repeat.c */
 } gr_counter;
 

@@ -18,6 +18,7 @@ typedef struct gr_rule {
     uint32_t component;  /* 1 + number; rules of one call each other */
     uint32_t first;      /* its first state in the automaton */
     uint32_t min, max;   /* of a rule that is repeated: a call is for so many of its texts */
+    uint32_t shortest;   /* bytes that each of its texts has at least; 0: builder_shortest */
     bool defined, apart; /* apart: never copied into its callers */
     bool repeated, sure; /* sure: how many there are follows from any text */
     bool nullable, productive, recursive, copied, placed;
@@ -76,6 +77,10 @@ nfa_frag builder_times(gr_builder *b, nfa_frag f, uint32_t min, uint32_t max);
 
 /* Fails, and whoever builds begins again and counts nothing. */
 bool builder_unroll(gr_builder *b);
+
+/* A length in bytes that no text of a rule with a DFA is below: at least 1, as the empty one is no
+ * text of a rule that is called (repeat.c). */
+uint32_t builder_shortest(gr_builder *b, uint32_t rule, unsigned depth);
 
 /* Of an automaton with its counters (repeat.c): whether each can be counted, which else is
  * builder_unroll; and which are simple. */

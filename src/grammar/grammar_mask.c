@@ -340,8 +340,10 @@ typedef struct mask_place {
  * reach. 0 in no repeat. Of a rule that is the same in all grammars so is what is behind it. */
 static uint64_t mask_left(const grammar *g, mask_place p)
 {
-    const uint32_t reach = g->v->longest + 1;
     if (!p.k) return 0;
+    /* A byte may end the one at hand; each other takes as many as it has. And one more, which no
+     * token ends: so a number that is cut off to this one is met by none. */
+    const uint32_t reach = 2 + g->v->longest / p.k->shortest;
     const uint64_t may = p.k->max == NO_END ? reach : RAD_MIN(p.k->max - p.come, reach);
     const uint64_t must = p.k->min > p.come ? RAD_MIN(p.k->min - p.come, reach) : 0;
     const uint64_t which = (uint64_t)(p.k - g->a.counters) + 1;

@@ -382,6 +382,7 @@ static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num
     }
     for (uint32_t i = 0; i < count; i++) {
         const bool last = b->rules[placed[i]].repeated;
+        if (last) builder_shortest(b, placed[i], 0);
         *(last ? &repeated[num_repeated++] : &placed[kept++]) = placed[i];
     }
     memcpy(placed + kept, repeated, num_repeated * sizeof *placed);
@@ -412,6 +413,7 @@ static uint32_t put_counter(const gr_rule *r, uint32_t back, uint32_t *next, gr_
                                                   .back = back,
                                                   .min = r->min,
                                                   .max = r->max,
+                                                  .shortest = r->shortest,
                                                   .sure = r->sure};
     *next += (uint32_t)numbers_of(r);
     return first;

@@ -20,7 +20,41 @@
  * of these are found without stacks (grammar_mask.c). */
 #include "grammar/builder.h"
 
-enum { SIMPLE_STATES = 64, LOOK_STEPS = 20 };
+enum { SIMPLE_STATES = 64, LOOK_STEPS = 20, SHORTEST_STATES = 2000, SHORTEST_DEPTH = 8 };
+
+/* A rule whose callees lead back to it takes them for one byte, and so does one of many states or
+ * far below: what is found is a bound. */
+uint32_t builder_shortest(gr_builder *b, uint32_t rule, unsigned depth)
+{
+    gr_rule *r = &b->rules[rule];
+    const dfa *d = &r->d;
+    uint32_t *bytes = NULL, cap = 0, least = UINT32_MAX;
+    if (r->shortest) return r->shortest;
+    r->shortest = 1;
+    if (d->num_states > SHORTEST_STATES || depth == SHORTEST_DEPTH ||
+        !GR_GROW(&b->mem, bytes, cap, d->num_states))
+        return 1;
+    for (bool changed = true; changed && gr_work(&b->mem, d->num_edges);) {
+        changed = false;
+        for (uint32_t s = 0; s < d->num_states; s++) {
+            if (s && !bytes[s]) continue; /* not reached yet */
+            for (uint32_t e = d->first[s]; e < d->first[s + 1]; e++) {
+                const dfa_edge *edge = &d->edges[e];
+                const uint32_t to = bytes[s] + (edge->rule == NO_RULE
+                                                    ? 1
+                                                    : builder_shortest(b, edge->rule, depth + 1));
+                if (bytes[edge->to] && bytes[edge->to] <= to) continue;
+                bytes[edge->to] = to;
+                changed = true;
+            }
+        }
+    }
+    for (uint32_t s = 0; s < d->num_states; s++)
+        if (d->accepts[s] && bytes[s]) least = RAD_MIN(least, bytes[s]);
+    GR_DROP(&b->mem, bytes, cap);
+    if (least != UINT32_MAX && !b->mem.status) r->shortest = least;
+    return r->shortest;
+}
 
 typedef struct look {
     const gr_automaton *a;
