@@ -10,19 +10,16 @@
  * says a; and that is found out without a row: every source says its guess in every step, drafted
  * or not, and what is said then is compared with it. So a text that nobody can guess costs no rows.
  *
- * Prices are found by trying, so they are tried again now and then: after some steps in
- * which rows were too dear for some guess, what they cost is forgotten, and one step has some; each
- * time that it was in vain it takes longer. And now and then a step has none, so that its own cost
- * is known. What all of this may cost in vain is bounded (draft_budget.h). */
+ * Prices are found by trying (draft_tries.h), so they are tried again now and then: after some steps
+ * in which rows were too dear for some guess, one step has some all the same; each time that it was
+ * in vain it takes longer. And now and then a step has none, so that its own cost is known. What all of this may cost in vain is bounded (draft_budget.h). */
 #include "sched/draft_plan.h"
 
 enum {
     FIRST_ROWS = 2, /* that the first step with drafts has */
     PLAIN_EVERY = 64,
     ASK_EVERY = 8, /* steps, where rows would be too dear even for what is certain */
-    STATES_SHARE = 8, /* of all states; so many of them may be drafts' though none is free */
-    TRY_AGAIN = 32,
-    TRY_AGAIN_MOST = 1 << 14
+    STATES_SHARE = 8 /* of all states; so many of them may be drafts' though none is free */
 };
 static const float KEEP = 0.95f, KEEP_OF_ALL = 0.998f, KEEP_DOUBTED = 0.98f;
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
@@ -271,14 +268,15 @@ static uint32_t worth(const drafter *d, draft_room *left, const draft_seat *seat
         left->tokens += likely;
         likely *= right;
     }
-    return n;
+    return n || !d->price.unsure || right < LIKELY ? n : RAD_MIN(seat->offer.count, 1u);
 }
 
-/* Of a row that sees so many positions, in times of the step. */
-static double row_in_steps(const drafter *d, uint32_t positions)
+double draft_row_in_steps(const drafter *d, uint32_t positions)
 {
+    const double steps = draft_price_of_row(&d->price, positions) / d->price.step;
     return d->price.guessed ? BUDGET_ROW
-                            : draft_price_of_row(&d->price, positions) / d->price.step;
+           : d->price.unsure ? RAD_MIN(steps, BUDGET_ROW)
+                             : steps;
 }
 
 void draft_spend(drafter *d, draft_kind kind, double steps)
@@ -294,13 +292,14 @@ static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
     drafter *d = &s->drafts;
     req *r = seat->r;
     const uint32_t pay = worth(d, left, seat);
-    const double steps = row_in_steps(d, req_num_fill(r));
+    const double steps = draft_row_in_steps(d, req_num_fill(r));
     uint32_t n = RAD_MIN(pay, left->rows);
     if (!d->at_any_price) n = draft_budget_rows(&d->budget, n, steps);
     while (n && !fits(s, left, r, n))
         n--;
     if (n) take(s, left, r, n);
     if (n && !d->at_any_price) draft_spend(d, seat->offer.kind, n * steps);
+    d->tried_steps += n * steps;
     r->draft.count = n;
     r->draft.kind = seat->offer.kind;
     r->draft.grade = seat->offer.grade;
@@ -360,18 +359,20 @@ static void ask_prepared(scheduler *s, draft_kind kind, draft_seat *seats, uint3
 static bool rows_are_too_dear(const drafter *d, uint32_t num_decodes, double pairs)
 {
     const double row = draft_price_of_row(&d->price, pairs / num_decodes);
-    return !d->at_any_price && d->price.step <= MARGIN * row * num_decodes;
+    return !d->at_any_price && !d->price.unsure && d->price.step <= MARGIN * row * num_decodes;
 }
 
-/* So many steps had some rows, or a likely guess and none. */
+/* The step has rows, or so many had a likely guess and none. */
 static void note_refusal(drafter *d, uint32_t num_decodes, bool planned, uint32_t refused)
 {
-    const uint32_t wait = RAD_MAX(d->try_again, (uint32_t)TRY_AGAIN);
-    if (planned && !d->refused_steps) d->try_again = TRY_AGAIN;
-    d->refused_steps = planned ? 0 : d->refused_steps + refused;
-    if (d->refused_steps < wait) return;
-    draft_prices_forget_rows(&d->prices, num_decodes);
-    d->try_again = RAD_MIN(2 * wait, (uint32_t)TRY_AGAIN_MOST);
+    draft_tries *row = draft_prices_row(&d->prices, num_decodes);
+    if (planned) d->planned_at = d->steps;
+    if (!planned)
+        (void)draft_tries_refuse(row, refused);
+    else if (row->refused)
+        row->refused = 0;
+    else
+        draft_tries_accept(row);
 }
 
 /* Returns whether anybody was asked for a guess. */
@@ -389,7 +390,9 @@ static bool plan_step(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     const bool ask_now = affordable && (!dear || d->steps % ASK_EVERY == 0);
     d->steps++;
     d->requests = num_decodes;
+    d->apart = dear ? ASK_EVERY : 1;
     d->tried = 0;
+    d->tried_steps = 0;
     for (uint32_t i = 0; i < count && ask_now; i++)
         seats[i].offer = best_offer(s, seats[i].r, seats[i].room);
     if (plain || !ask_now) return ask_now;
@@ -401,9 +404,9 @@ static bool plan_step(scheduler *s, uint32_t num_decodes, uint64_t decode_pages)
     for (uint32_t i = 0; i < count; i++) /* in turn the first */
         if (!plan(s, &left, &seats[(i + d->steps) % count])) refused = true;
     const uint32_t planned = rows - left.rows;
-    note_refusal(d, num_decodes, planned > 0, refused ? (dear ? ASK_EVERY : 1) : 0);
+    note_refusal(d, num_decodes, planned > 0, refused ? d->apart : 0);
     d->most_planned = RAD_MAX(d->most_planned, planned);
-    if (d->price.guessed && !d->at_any_price) d->tried = planned;
+    if (d->price.unsure && !d->at_any_price) d->tried = planned;
     return true;
 }
 
@@ -423,7 +426,8 @@ void draft_observe(drafter *d, const step_work *work, double ns)
     if (work->prompt_tokens) return;
     draft_prices_observe(&d->prices, work, ns);
     if (!d->tried) return;
-    const double took = RAD_MIN(ns / d->price.step - 1, BUDGET_MOST);
-    draft_budget_spend(&d->budget, RAD_MAX(took - BUDGET_ROW * d->tried, 0));
+    draft_tries *row = draft_prices_row(&d->prices, work->num_decodes);
+    const double owed = draft_tries_owe(row, d->tried, d->tried_steps, d->price.step);
+    draft_budget_spend(&d->budget, RAD_MIN(owed, BUDGET_MOST));
     d->tried = 0;
 }

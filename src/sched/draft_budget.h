@@ -15,9 +15,10 @@
  *
  *     BUDGET_SHARE * N + BUDGET_MOST      steps
  *
- * as far as prices are right (draft_price.h). While a row has no price it counts for BUDGET_ROW.
- * What more it took, BUDGET_MOST at most, is taken off afterwards: by so much a price's first tries
- * can exceed the bound.
+ * as far as prices are right (draft_price.h). While a row's price is not sure it counts for
+ * BUDGET_ROW at most. What more it took, BUDGET_MOST at most, is taken off afterwards, and comes
+ * back where the next try says that this was somebody else's doing (draft_tries.h): by so much a
+ * price's first tries can exceed the bound.
  *
  * A second one (drafter.computed) is for sources that compute their guesses: from it their passes
  * are paid, and their rows once more, and into it comes what they were right about. So what passes

@@ -3,26 +3,26 @@
 
 #include "sched/scheduler_impl.h"
 
-enum { MEAN_OF = 8, FIRST_GUESSES = 2 /* before a pass's price is known */ };
+enum { FIRST_GUESSES = 2 /* before a pass's price is known */ };
 static const double MARGIN = 1.1;
+static const double MOST_TIMES = 3; /* the price: so much of a pass is taken off the budget */
+static const float LIKELY = 0.5f;   /* only such a guess is tried at an unsure price */
 
 /* ---- prices ---- */
-
-void guess_price_learn(guess_price *p, double ns)
-{
-    if (p->count >= MEAN_OF) ns = RAD_MIN(ns, 3 * p->ns);
-    p->ns += (ns - p->ns) / RAD_MIN(++p->count, (uint32_t)MEAN_OF);
-}
 
 void guess_passed(scheduler *s, guess_prices *prices, uint32_t num_reqs, double ns)
 {
     drafter *d = &s->drafts;
-    guess_price_learn(guess_price_of(prices, num_reqs), ns);
-    if (d->price.step > 0)
-        draft_budget_spend(&d->computed, RAD_MIN(ns / d->price.step, BUDGET_MOST));
+    draft_tries *pass = guess_price_of(prices, num_reqs);
+    const bool sure = draft_tries_sure(pass);
+    draft_tries_add(pass, ns);
+    if (!(d->price.step > 0)) return;
+    const double steps = sure ? RAD_MIN(ns, MOST_TIMES * pass->price) / d->price.step
+                              : draft_tries_owe(pass, 1, 0, d->price.step);
+    draft_budget_spend(&d->computed, RAD_MIN(steps, BUDGET_MOST));
 }
 
-guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs)
+draft_tries *guess_price_of(guess_prices *p, uint32_t num_reqs)
 {
     return &p->of[draft_price_bucket(num_reqs)];
 }
@@ -49,17 +49,37 @@ static bool beats_offers(const draft_price *price, draft_guessing *const *all, u
     return !any || tokens * other_ns > MARGIN * other_tokens * ns;
 }
 
+/* For a pass, and for a row of what comes of it. */
+static bool can_pay(const drafter *d, const req *r)
+{
+    return d->computed.left > 0 &&
+           draft_budget_rows(&d->budget, 1, draft_row_in_steps(d, req_num_fill(r)));
+}
+
+/* It would not pay; of likely guesses that is looked at again. Whether to try all the same. */
+static bool try_anyway(scheduler *s, draft_tries *pass, draft_guessing *const *all, uint32_t count)
+{
+    drafter *d = &s->drafts;
+    float best = 0;
+    for (uint32_t i = 0; i < count; i++)
+        best = RAD_MAX(best, all[i]->chance);
+    if (best < LIKELY) return false;
+    if (draft_tries_refuse(pass, d->apart) && d->steps - d->planned_at > TRY_AGAIN)
+        draft_prices_doubt_rows(&d->prices, d->requests);
+    return !draft_tries_sure(pass) || d->price.unsure;
+}
+
 uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *const *all,
                           uint32_t count, uint32_t most, double *saves)
 {
     const uint32_t num_decodes = s->drafts.requests;
     const draft_price *price = &s->drafts.price;
-    const guess_price *pass = guess_price_of(prices, count);
-    double cost = pass->ns;
+    draft_tries *pass = guess_price_of(prices, count);
+    double cost = pass->price;
     double ns = price->step, tokens = num_decodes, likely[DRAFT_FULL];
     uint32_t n = 0;
     *saves = 0;
-    if (!(s->drafts.computed.left > 0)) return 0;
+    if (!can_pay(&s->drafts, all[0]->r)) return 0;
     if (!pass->count || price->guessed) most = RAD_MIN(most, (uint32_t)FIRST_GUESSES);
     for (uint32_t i = 0; i < count; i++) {
         likely[i] = all[i]->chance;
@@ -73,7 +93,9 @@ uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *co
         ns += cost;
         tokens += more;
     }
-    if (!n || !beats_offers(price, all, count, num_decodes, tokens, ns)) return 0;
+    if (!n) return try_anyway(s, pass, all, count) ? RAD_MIN(most, 1u) : 0;
+    if (!beats_offers(price, all, count, num_decodes, tokens, ns)) return 0;
+    draft_tries_accept(pass);
     *saves = (price->step / num_decodes - ns / tokens) * num_decodes / RAD_MAX(count, 1u);
     return n;
 }

@@ -9,28 +9,24 @@
  * takes P (a pass of the source) and n rows of the model, and brings the chance that it and those
  * before it are right. As in draft.c it pays as long as it brings tokens at a better rate, and at a
  * better one than with what others guess, who need no pass. What all of it may cost in vain, passes
- * and rows, is bounded by a budget of its own (drafter.computed). */
+ * and rows, is bounded by a budget of its own (drafter.computed).
+ *
+ * While a price is not sure (draft_tries.h), a likely token is guessed though it would not pay; and
+ * once in a while when it has not paid for long. */
 #ifndef SCHED_DRAFT_GUESS_H
 #define SCHED_DRAFT_GUESS_H
 
 #include "model/runner.h"
 #include "sched/draft.h"
 #include "sched/draft_price.h"
-
-/* The mean of the newest, in ns. */
-typedef struct guess_price {
-    double ns;
-    uint32_t count;
-    uint32_t reserved;
-} guess_price;
+#include "sched/draft_tries.h"
 
 /* Of a token for 1, 2, 4, 8 and 16 requests or more. */
 typedef struct guess_prices {
-    guess_price of[DRAFT_PRICES];
+    draft_tries of[DRAFT_PRICES];
 } guess_prices;
 
-void guess_price_learn(guess_price *p, double ns);
-guess_price *guess_price_of(guess_prices *p, uint32_t num_reqs);
+draft_tries *guess_price_of(guess_prices *p, uint32_t num_reqs);
 
 /* A token for so many requests took ns. */
 void guess_passed(struct scheduler *s, guess_prices *prices, uint32_t num_reqs, double ns);

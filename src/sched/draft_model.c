@@ -193,7 +193,7 @@ static bool catch_up(scheduler *s, guess *g, uint32_t *budget)
         add(m, g, from, from + count);
         if (!run(s, false, NULL)) return false;
         if (count >= TELLS_PRICE)
-            guess_price_learn(&m->token, (double)(s->env.now_ns(s->env.user) - start) / count);
+            draft_tries_add(&m->token, (double)(s->env.now_ns(s->env.user) - start) / count);
         for (uint32_t i = 0; i < count; i++)
             mark_known(m, g->of, g->r, g->row);
         *budget -= count;
@@ -209,7 +209,7 @@ static uint32_t budget_behind(const scheduler *s, double step_ns)
                                                           : (uint32_t)USUAL_CHUNK;
     if (!s->params.max_itl_ns || !m->token.count) return chunk;
     const double left = ITL_SHARE * (double)s->params.max_itl_ns - step_ns;
-    const uint32_t fits = left > 0 ? (uint32_t)RAD_MIN(left / m->token.ns, (double)chunk) : 0;
+    const uint32_t fits = left > 0 ? (uint32_t)RAD_MIN(left / m->token.price, (double)chunk) : 0;
     return RAD_MAX(fits, (uint32_t)LEAST_BEHIND);
 }
 
@@ -247,7 +247,7 @@ static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most)
     for (uint32_t i = 0; i < *count; i++) {
         const double behind = req_num_fill(all[i].r) - 1 - all[i].of->known;
         if (!is_behind(&all[i]) ||
-            tokens_to_come(m, all[i].r) * saves > MARGIN * behind * m->token.ns)
+            tokens_to_come(m, all[i].r) * saves > MARGIN * behind * m->token.price)
             all[kept++] = all[i];
     }
     *count = kept;

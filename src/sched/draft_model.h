@@ -74,7 +74,7 @@ typedef struct draft_model {
     uint32_t num_reqs, num_tokens;
 
     guess_prices steps;   /* of a token */
-    guess_price token;    /* of a text that is caught up with */
+    draft_tries token;    /* of a text that is caught up with */
     double answer_tokens; /* the mean of answers that ended */
 } draft_model;
 

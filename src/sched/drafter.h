@@ -11,9 +11,9 @@ typedef struct drafter {
     uint32_t most;          /* tokens of a request in a step; 0: nothing is drafted */
     uint32_t rows;          /* of a step */
     uint32_t most_planned;  /* rows of a step so far: the next has at most four times as many */
-    uint32_t refused_steps; /* since rows were planned: they were too dear for a guess there was */
-    uint32_t try_again;     /* after so many of these */
+    uint32_t planned_at;    /* the newest of `steps` with rows */
     uint32_t steps;         /* that could have had some */
+    uint32_t apart;         /* so many steps lie between those in which guesses are asked for */
     uint32_t sources;       /* draft_bit of those that are on */
     bool at_any_price;      /* as many as there are, whatever they cost (tests) */
     draft_prices prices;
@@ -21,7 +21,8 @@ typedef struct drafter {
     draft_budget budget;
     draft_budget computed; /* of what sources that compute their guesses cost, passes included */
     uint32_t requests;   /* that decode in that step, */
-    uint32_t tried;      /* and its rows of drafts, if nobody knew what they cost */
+    uint32_t tried;      /* and its rows of drafts, if nobody is sure what they cost; */
+    double tried_steps;  /* so much is taken for them already */
     uint64_t prepare_ns; /* that its sources took to prepare */
     draft_guesser given;
     draft_trust trust[DRAFT_KINDS][DRAFT_GRADES]; /* of all requests */
@@ -42,6 +43,9 @@ void draft_learn(drafter *d, struct req *r, uint32_t said);
 
 /* This source's rows are planned, which take so many steps' time; negative: it was right. */
 void draft_spend(drafter *d, draft_kind kind, double steps);
+
+/* What the budgets pay for a row that sees so many positions, in times of the planned step. */
+double draft_row_in_steps(const drafter *d, uint32_t positions);
 
 /* A step took `ns`. */
 void draft_observe(drafter *d, const step_work *work, double ns);
