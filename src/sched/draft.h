@@ -20,6 +20,7 @@
 #ifndef SCHED_DRAFT_H
 #define SCHED_DRAFT_H
 
+#include "sched/draft_copy.h"
 #include "sched/draft_ngram.h"
 #include "sched/draft_prediction.h"
 #include "sched/draft_source.h"
@@ -66,6 +67,7 @@ typedef struct req_draft {
     draft_guess guesses[DRAFT_KINDS]; /* until the step's tokens are said */
     draft_trust own[DRAFT_KINDS][DRAFT_GRADES];
     ngram_index *ngrams; /* NULL: none yet */
+    copy_cursor copy;    /* what those are asked for follows */
     prediction_cursor prediction;
 } req_draft;
 

@@ -10,7 +10,7 @@
 struct ngram_index {
     ngram_index *next; /* in the pool */
     uint32_t end;
-    uint32_t reserved;
+    uint32_t place; /* of the last proposal */
     suffix_index suffixes;
 };
 
@@ -64,8 +64,14 @@ uint32_t ngram_propose(ngram_index *index, const rad_token *ids, uint32_t num_id
     suffix_index_enter(&index->suffixes, 0, &text, from, index->end);
     *match = suffix_index_find(&index->suffixes, 0, &text, ids, num_ids, &at);
     if (!*match) return 0;
+    index->place = at;
     /* What repeats with a short period goes on behind its own end. */
     for (uint32_t i = 0; i < room; i++)
         out[i] = at + i < num_ids ? ids[at + i] : out[at + i - num_ids];
     return room;
+}
+
+uint32_t ngram_place(const ngram_index *index)
+{
+    return index->place;
 }

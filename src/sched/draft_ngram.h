@@ -34,4 +34,7 @@ void ngram_put_back(ngram_pool *p, ngram_index *index);
 uint32_t ngram_propose(ngram_index *index, const rad_token *ids, uint32_t num_ids, rad_token *out,
                        uint32_t room, uint32_t *match);
 
+/* Where in the text the last proposal stood that there was. */
+uint32_t ngram_place(const ngram_index *index);
+
 #endif

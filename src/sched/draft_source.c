@@ -62,8 +62,10 @@ static uint32_t propose_ngram(scheduler *s, req *r, rad_token *out, uint32_t roo
     uint32_t match;
     if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, &s->env);
     if (!r->draft.ngrams) return 0;
-    const uint32_t n =
+    const uint32_t found =
         ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match);
+    const uint32_t n = copy_propose(&r->draft.copy, r->fill_ids, req_num_fill(r),
+                                    ngram_place(r->draft.ngrams), out, found, room, &match);
     *grade = draft_grade_of_match(match);
     return n;
 }
@@ -72,6 +74,7 @@ static void release_ngram(scheduler *s, req *r)
 {
     if (r->draft.ngrams) ngram_put_back(&s->drafts.ngrams, r->draft.ngrams);
     r->draft.ngrams = NULL;
+    r->draft.copy = (copy_cursor){0};
 }
 
 /* ---- recent answers ---- */
