@@ -25,29 +25,30 @@ typedef enum takes {
     TAKES_BOOLEAN
 } takes;
 
-static const struct {
+static const struct keyword {
     const char *name;
     takes takes;
+    bool annotates; /* no value depends on it */
 } keywords[] = {
-    {"$comment", TAKES_ANYTHING},
-    {"$defs", TAKES_NAMED_SCHEMAS},
-    {"$id", TAKES_ROOT_ID},
+    {"$comment", TAKES_ANYTHING, true},
+    {"$defs", TAKES_NAMED_SCHEMAS, true},
+    {"$id", TAKES_ROOT_ID, true},
     {"$ref", TAKES_TEXT},
-    {"$schema", TAKES_ANYTHING},
+    {"$schema", TAKES_ANYTHING, true},
     {"additionalItems", TAKES_SCHEMA},
     {"additionalProperties", TAKES_SCHEMA},
     {"allOf", TAKES_SCHEMAS},
     {"anyOf", TAKES_SCHEMAS},
     {"const", TAKES_ANYTHING},
-    {"contentEncoding", TAKES_ENCODING},
-    {"default", TAKES_ANYTHING},
-    {"definitions", TAKES_NAMED_SCHEMAS},
-    {"deprecated", TAKES_ANYTHING},
-    {"description", TAKES_ANYTHING},
-    {"discriminator", TAKES_ANYTHING},
+    {"contentEncoding", TAKES_ENCODING, true},
+    {"default", TAKES_ANYTHING, true},
+    {"definitions", TAKES_NAMED_SCHEMAS, true},
+    {"deprecated", TAKES_ANYTHING, true},
+    {"description", TAKES_ANYTHING, true},
+    {"discriminator", TAKES_ANYTHING, true},
     {"enum", TAKES_LIST},
-    {"example", TAKES_ANYTHING},
-    {"examples", TAKES_ANYTHING},
+    {"example", TAKES_ANYTHING, true},
+    {"examples", TAKES_ANYTHING, true},
     {"exclusiveMaximum", TAKES_NUMBER},
     {"exclusiveMinimum", TAKES_NUMBER},
     {"format", TAKES_TEXT},
@@ -68,13 +69,33 @@ static const struct {
     {"prefixItems", TAKES_SCHEMAS},
     {"properties", TAKES_NAMED_SCHEMAS},
     {"propertyNames", TAKES_NAME_SCHEMA},
-    {"readOnly", TAKES_ANYTHING},
+    {"readOnly", TAKES_ANYTHING, true},
     {"required", TAKES_NAMES},
-    {"title", TAKES_ANYTHING},
+    {"title", TAKES_ANYTHING, true},
     {"type", TAKES_TYPES},
     {"uniqueItems", TAKES_BOOLEAN},
-    {"writeOnly", TAKES_ANYTHING},
+    {"writeOnly", TAKES_ANYTHING, true},
 };
+
+/* NULL: it is not served. */
+static const struct keyword *find_keyword(const char *name)
+{
+    for (size_t i = 0; i < RAD_COUNT(keywords); i++)
+        if (strcmp(name, keywords[i].name) == 0) return &keywords[i];
+    return NULL;
+}
+
+/* Words that clients have between themselves. */
+static bool is_private(const char *keyword)
+{
+    return keyword[0] == 'x' && keyword[1] == '-';
+}
+
+bool schema_is_annotation(const char *name)
+{
+    const struct keyword *keyword = find_keyword(name);
+    return is_private(name) || (keyword && keyword->annotates);
+}
 
 static const char *const unchecked_formats[] = {"int32",    "int64",  "float", "double",
                                                 "password", "binary", "path"};
@@ -320,15 +341,11 @@ static bool check_schema(checker *k, const json_t *schema)
     }
     json_object_foreach((json_t *)schema, keyword, value)
     {
-        size_t at = 0;
         gr_work(mem, 1);
-        if (keyword[0] == 'x' && keyword[1] == '-') continue;
-        while (at < RAD_COUNT(keywords) && strcmp(keyword, keywords[at].name) != 0)
-            at++;
-        if (at == RAD_COUNT(keywords))
-            return refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
-        if (mem->status || !check_keyword(k, keyword, keywords[at].takes, value, schema))
-            return false;
+        if (is_private(keyword)) continue;
+        const struct keyword *served = find_keyword(keyword);
+        if (!served) return refuse(k, RAD_E_UNSUPPORTED, keyword, "is not served");
+        if (mem->status || !check_keyword(k, keyword, served->takes, value, schema)) return false;
     }
     k->depth--;
     return !mem->status;

@@ -77,15 +77,6 @@ static bool is_one_of(const char *word, const char *const *words, size_t count)
     return false;
 }
 
-bool schema_is_annotation(const char *keyword)
-{
-    static const char *const words[] = {"$comment",        "$defs",       "$id",      "$schema",
-                                        "contentEncoding", "definitions", "default",  "description",
-                                        "examples",        "example",     "title",    "deprecated",
-                                        "discriminator",   "readOnly",    "writeOnly"};
-    return (keyword[0] == 'x' && keyword[1] == '-') || is_one_of(keyword, words, RAD_COUNT(words));
-}
-
 static bool restricts(const char *keyword)
 {
     static const char *const lead_on[] = {"$ref", "allOf", "anyOf", "oneOf"};
