@@ -19,7 +19,6 @@
  * one list of a worker, or in its hands, or `own` is in the ready list; an item is in the ready
  * list or among the deferred, never both. */
 #include "base/list.h"
-#include "server/api_forms.h"
 #include "server/call_parts.h"
 
 #include <stdio.h>
@@ -98,65 +97,11 @@ static void give_to_worker(call *c, worker *w, call_progress (*work)(call *), vo
 
 /* ---- failures ---- */
 
-/* What the engine refuses is the prompt (its length, ids, roles): what else a client may get
- * wrong was found in its JSON, but for the length of the two namespace keys together. */
-static const char *refused_param(const call_item *item)
-{
-    if (strncmp(item->message, "extra_key ", 10) == 0) return "extra_key";
-    if (strncmp(item->message, "logit_bias", 10) == 0) return "logit_bias";
-    if (strncmp(item->message, "token_ids_logprob", 17) == 0) return "token_ids_logprob";
-    if (strncmp(item->message, "logprobs of the prompt", 22) == 0) return "logprob_start_len";
-    if (strncmp(item->message, "the prediction has ", 19) == 0) return "prediction";
-    const char *form = api_form_named(item->message);
-    return form ? form : item->refused_param;
-}
-
-bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words)
-{
-    int http_status = 500;
-    switch (status) {
-    case RAD_E_INVAL:
-    case RAD_E_LIMIT:
-    case RAD_E_UNSUPPORTED:
-    case RAD_E_FORMAT: http_status = 400; break;
-    case RAD_FULL: http_status = 429; break;
-    case RAD_AGAIN:
-    case RAD_E_NOMEM: http_status = 503; break;
-    default: break;
-    }
-    if (status != RAD_E_INVAL && status != RAD_E_LIMIT) param = NULL;
-    api_fail(err, http_status, param, "%s", words);
-    if (status == RAD_E_LIMIT) err->code = "context_length_exceeded"; /* agents shorten on it */
-    return false;
-}
-
-bool call_encode(call *c, const engine_request *q, const char *param, token_buf *out)
-{
-    rad_error why = {0};
-    rad_status status = engine_encode(c->server->engine, q, out, &why);
-    if (status == RAD_OK) return true;
-    return fail_by_status(&c->error, status, param,
-                          why.text[0] ? why.text : rad_status_name(status));
-}
-
-static void error_of(const call_item *item, api_error *err)
-{
-    const char *words = item->message[0] ? item->message : rad_status_name(item->status);
-    uint32_t n = RAD_MAX(item->call->request.n, 1u);
-    char numbered[sizeof item->message + 32];
-    snprintf(numbered, sizeof numbered, "prompt %u: %s", item->index / n, words);
-    fail_by_status(err, item->status, refused_param(item),
-                   item->call->num_items > n ? numbered : words);
-    if (item->status != RAD_E_LIMIT) return;
-    err->prompt_tokens = item->prompt_tokens;
-    err->context_tokens = engine_get_info(item->call->server->engine)->context_length;
-}
-
 /* One prompt failed: the whole call does, in words, and its other prompts stop. */
 static void fail_call(call *c, const call_item *item)
 {
     api_error err;
-    error_of(item, &err);
+    call_error_of(item, &err);
     call_reply_error(c, &err);
     abort_items(c);
 }
@@ -470,164 +415,19 @@ static call *create(server *s, const call_ops *ops, struct evhttp_request *http)
     return c;
 }
 
-/* What of the wishes for the answer this model's formats cannot do. A call that must come is one by
- * what was asked for, and call_finish_form says what it lacks. */
-static bool check_output(call *c)
-{
-    const api_output *o = &c->request.output;
-    if (!o->calls || !o->one_call || c->server->output.calls || c->request.called.required)
-        return true;
-    return api_fail(&c->error, 400, "parallel_tool_calls",
-                    "'parallel_tool_calls': false is not possible: how this model writes calls is "
-                    "not known (--tool-call-parser)");
-}
-
-static void parse_body(call *c, const char *bytes, size_t len)
-{
-    api_context at = {.budget = c->server->params.request_memory,
-                      .store = c->server->responses,
-                      .owner = c->owner,
-                      .space = c->server->params.shared_cache ? NULL : c->owner,
-                      .now_ns = server_now_ns(c->server)};
-    if (!bytes)
-        api_fail(&c->error, 503, NULL, "no memory for this request");
-    else
-        c->parsed = api_request_parse_at(c->ops->kind, bytes, len, &at, &c->request, &c->error) &&
-                    models_check(c->server, c->request.model, &c->error) && check_output(c) &&
-                    embeddings_check(c) && call_finish_form(c);
-    c->bytes += c->parsed ? c->request.room.taken : len;
-}
-
-/* Zero where the request wants its answer as text. False: no memory. */
-static bool create_parser(call *c, call_item *item)
-{
-    const api_output *o = &c->request.output;
-    const output_formats *f = &c->server->output;
-    if (!o->parts) return true;
-    const tool_parser_params p = {.calls = o->calls ? f->calls : NULL,
-                                  .reasoning = o->reasoning ? f->reasoning : NULL,
-                                  .types = o->types,
-                                  .whole_calls = o->whole_calls,
-                                  .one_call = o->one_call};
-    item->parts.budget = c->server->params.request_memory;
-    item->parts.short_ids = tool_format_wants_short_ids(f->calls);
-    return tool_parser_create(&p, &item->parser) == RAD_OK;
-}
-
-static bool create_items(call *c)
-{
-    memory_budget *budget = c->server->params.request_memory;
-    uint32_t n = c->request.num_items;
-    if (!n) return true;
-    if (!memory_budget_take(budget, n * sizeof *c->items)) return false;
-    c->items = calloc(n, sizeof *c->items);
-    if (!c->items) {
-        memory_budget_give(budget, n * sizeof *c->items);
-        return false;
-    }
-    c->num_items = n;
-    for (uint32_t i = 0; i < n; i++) {
-        const engine_request *r = &c->request.items[i];
-        c->items[i] = (call_item){.call = c,
-                                  .index = i,
-                                  .place = i,
-                                  .matched_token = -1,
-                                  .keep_special = r->keep_special};
-        c->items[i].refused_param =
-            r->messages || r->chat_json                                                ? "messages"
-            : c->request.kind == API_EMBEDDINGS || c->request.kind == API_OLLAMA_EMBED ? "input"
-            : c->request.kind != API_GENERATE                                          ? "prompt"
-            : r->ids                                                                   ? "input_ids"
-                                                                                       : "text";
-        if (!create_parser(c, &c->items[i]) || !choices_echo(&c->items[i], r)) return false;
-    }
-    return true;
-}
-
-/* False: the item says why the engine did not take it. */
-static bool submit_item(call *c, call_item *item, engine_share *share)
-{
-    engine_request *r = &c->request.items[item->index];
-    rad_error err = {0};
-    r->share = share;
-    r->on_event = inbox_on_event;
-    if (c->server->can_pin) r->pin_ns = c->request.pin_ns;
-    r->pin_tokens = c->request.pin_tokens;
-    r->user = item;
-    if (item->parser) {
-        const output_formats *f = &c->server->output;
-        bool calls = c->request.output.calls;
-        r->keep_ids = calls ? f->ids : f->reasoning_ids;
-        r->num_keep_ids = calls ? f->num_ids : f->num_reasoning_ids;
-        r->wants_prompt_tail = true;
-        if (r->form && c->request.output.reasoning && f->reasoning)
-            reasoning_format_markers(f->reasoning, &r->think_open, &r->think_close, &r->thinks);
-    }
-    /* its first event may come before submit returns */
-    rad_status status = engine_submit(c->server->engine, r, &item->id, &err);
-    item->submitted = status == RAD_OK;
-    if (item->submitted && c->turn) session_turn_submitted(c->turn, item->id);
-    if (item->submitted) return true; /* from now on the rest is the events' */
-    item->status = status;
-    item->prompt_tokens = r->num_ids;
-    snprintf(item->message, sizeof item->message, "%s",
-             err.text[0] ? err.text : "the queue is full; try again soon");
-    return false;
-}
-
-/* Whether its prompt is encoded before it is submitted: too much for a turn of the loop. */
-static bool is_encoded(const call *c)
-{
-    const api_request *r = &c->request;
-    return r->session.id || (r->mark.inside && c->server->can_pin) ||
-           (r->kind == API_RESPONSES && (r->kept.store || r->history.ids));
-}
-
-/* False: the reason is in c->error. */
-static bool encode_prompt(call *c)
-{
-    if (c->request.session.id) return call_begin_turn(c);
-    if (c->request.kind == API_RESPONSES)
-        call_go_on(c);
-    else
-        call_find_mark(c);
-    return true;
-}
-
-/* The engine has copies of all of it then: the JSON is given back before anybody waits. */
-static void submit(call *c)
-{
-    engine_share share = {0};
-    const char *model = c->request.model ? models_find(c->server, c->request.model) : NULL;
-    if (c->request.model && !model) model = c->model_name = strdup(c->request.model);
-    if (c->request.rid) snprintf(c->id, sizeof c->id, "%s", c->request.rid);
-    if (!create_items(c))
-        c->parsed = api_fail(&c->error, 503, NULL, "no memory for this request");
-    else if (!call_client_queue(c))
-        c->parsed = false;
-    else if (is_encoded(c))
-        c->parsed = encode_prompt(c);
-    for (uint32_t i = 0; i < c->num_items && c->parsed && !c->failed; i++)
-        if (!submit_item(c, &c->items[i], &share)) c->failed = &c->items[i];
-    engine_share_end(&share);
-    c->given_ns = server_now_ns(c->server);
-    api_request_forget(&c->request);
-    c->request.model = model;
-}
-
 static call_progress work_parse(call *c)
 {
     if (atomic_load(&c->unwanted)) return CALL_DONE;
     if (c->body) {
         size_t len = evbuffer_get_length(c->body);
-        parse_body(c, (const char *)evbuffer_pullup(c->body, -1), len);
+        call_parse(c, (const char *)evbuffer_pullup(c->body, -1), len);
         evbuffer_free(c->body);
         c->body = NULL;
     }
     if (c->parsed && c->ops->compute)
         c->parsed = c->ops->compute(c);
     else if (c->parsed)
-        submit(c);
+        call_submit(c);
     return CALL_DONE;
 }
 
@@ -663,17 +463,17 @@ static void start_elsewhere(call *c, struct evbuffer *body, size_t len)
 static void start_here(call *c, struct evbuffer *body, size_t len)
 {
     server *s = c->server;
-    parse_body(c, len ? (const char *)evbuffer_pullup(body, -1) : "", len);
+    call_parse(c, len ? (const char *)evbuffer_pullup(body, -1) : "", len);
     evbuffer_drain(body, len);
     if (c->request.room.values > len / BYTES_A_UNIT)
         turn_spend(s, c->request.room.values - len / BYTES_A_UNIT);
     uint64_t units = c->parsed ? (uint64_t)c->request.num_items * UNITS_PROMPT : 0;
-    if (!turn_has(s, units) || (c->parsed && is_encoded(c))) {
+    if (!turn_has(s, units) || (c->parsed && call_is_encoded(c))) {
         give_to_worker(c, &s->workers[WORKER_PARSER], work_parse, on_submitted);
         return;
     }
     turn_spend(s, units);
-    if (c->parsed) submit(c);
+    if (c->parsed) call_submit(c);
     on_submitted(c);
 }
 

@@ -1,7 +1,9 @@
 /* call_parts.h - what the files of a call ask of each other.
  *
- *     engine -> call_inbox.c -> call.c -> call_http.c -> client (and call_client.c: its limits)
- *               hears            decides   says */
+ *     call.c -> call_submit.c -> engine -> call_inbox.c -> call.c -> call_http.c -> client
+ *     begins    asks                       hears            decides   says
+ *
+ * and beside them call_client.c, a client's limits, and call_refused.c, why there is no answer. */
 #ifndef SERVER_CALL_PARTS_H
 #define SERVER_CALL_PARTS_H
 
@@ -71,9 +73,25 @@ void call_client_end(call *c);
 /* What the request wants of embeddings this model has. False: the reason is in c->error. */
 bool embeddings_check(call *c);
 
-/* ---- call.c ---- */
+/* ---- call_submit.c; whoever has the call ---- */
+
+/* Reads the body into c->request. c->parsed is false where it cannot be served: c->error. */
+void call_parse(call *c, const char *bytes, size_t len);
+
+/* Whether its prompt is encoded before it is submitted: too much for a turn of the loop. */
+bool call_is_encoded(const call *c);
+
+/* An item for each answer, and their prompts are the engine's. What fails is in c->error (c->parsed
+ * is false then) or in the item c->failed. */
+void call_submit(call *c);
+
+/* ---- call_refused.c ---- */
+
 /* What the engine says no with, in HTTP's terms. False. */
 bool fail_by_status(api_error *err, rad_status status, const char *param, const char *words);
+
+/* Why this item has failed. */
+void call_error_of(const call_item *item, api_error *err);
 
 /* ---- call.c: what evhttp tells ---- */
 void call_client_left(call *c); /* c->http is NULL; may free c */
