@@ -194,6 +194,10 @@ rad_status check_scheduling(const engine_params *params, rad_error *err);
 char *engine_strdup(const rad_env *env, const char *text);
 void engine_strfree(const rad_env *env, char *text);
 
+/* engine_info.c: e->info, of an engine with its scheduler; and that as lines of the log. */
+rad_status engine_fill_info(engine *e, const engine_parts *parts, rad_error *err);
+void engine_log_info(const engine *e);
+
 /* engine_size.c: how much fits. */
 uint32_t default_max_running(uint64_t max_total_tokens); /* 64 to 4096 */
 uint32_t prefill_chunk(const engine_params *params); /* prompt tokens a step; 0: never chunked */
