@@ -2,7 +2,8 @@
 """check_layers.py ROOT - holds every #include below src/ against src/LAYERS.
 
 A room may include its own headers, the public ones (<radish/...>), and the rooms that
-its line in LAYERS names. The graph must have no cycle, and every folder must be listed.
+its line in LAYERS names, and includes something of each of these: what is not used is no layer. The
+graph must have no cycle, and every folder must be listed.
 """
 import pathlib
 import re
@@ -57,6 +58,7 @@ def main():
             if below not in layers:
                 wrong.append(f"src/LAYERS: {room} may include {below}, which is not a room")
     seen = 0
+    used = set()
     for path in sorted(src.glob("*/*.[ch]")):
         room = path.parent.name
         if room not in layers:
@@ -65,8 +67,12 @@ def main():
         for name in INCLUDE.findall(path.read_text()):
             seen += 1
             other = name.split("/")[0]
+            used.add((room, other))
             if "/" not in name or (other != room and other not in layers[room]):
                 wrong.append(f"{path}: {room} may not include {name}")
+    for room, allowed in layers.items():
+        wrong += (f"src/LAYERS: {room} includes nothing of {below}" for below in allowed
+                  if below in layers and (room, below) not in used)
     for line in wrong:
         print(line)
     print(f"{seen} includes in {len(layers)} rooms: " + ("wrong" if wrong else "as src/LAYERS says"))
