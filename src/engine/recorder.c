@@ -59,6 +59,8 @@ struct recorder {
 
     /* The scheduler's thread: */
     uint32_t page_size;
+    bool has_tier;
+    bool kept; /* something is pinned or retained on it, and that was told */
     uint8_t *batch;
     size_t batch_len, batch_cap;
     uint64_t batch_ops;
@@ -144,25 +146,33 @@ static void tell(recorder *r, record_kind kind, const uint64_t *fields, uint32_t
         tell((r), (kind), fields_, RAD_COUNT(fields_));                                            \
     } while (0)
 
-/* The pages of q's first num_tokens tokens that were not told yet: hashes behind the message. */
-static void tell_pages(recorder *r, message *m, req *q, uint32_t count)
+/* Hashes of `count` pages, behind the page of the hash `before`; written behind m where that is not
+ * NULL. The last one's. */
+static uint64_t hash_pages(const recorder *r, message *m, uint64_t before, const rad_token *tokens,
+                           uint32_t count)
 {
     const uint32_t ps = r->page_size;
-    uint64_t hash = q->recorded.hash;
+    uint64_t hash = before;
     for (uint32_t i = 0; i < count; i++) {
-        const rad_token *page = q->fill_ids + (size_t)(q->recorded.pages + i) * ps;
-        hash = record_hash(&r->salt, hash, page, ps * sizeof *page);
+        hash = record_hash(&r->salt, hash, tokens + (size_t)i * ps, ps * sizeof *tokens);
         if (!hash) hash = 1; /* 0 is no page */
         if (m) memcpy((uint8_t *)(m + 1) + 8 * (size_t)i, &hash, sizeof hash);
     }
-    q->recorded.hash = hash;
+    return hash;
+}
+
+/* The pages of q's first num_tokens tokens that were not told yet: hashes behind the message. */
+static void tell_pages(recorder *r, message *m, req *q, uint32_t count)
+{
+    const rad_token *tokens = q->fill_ids + (size_t)q->recorded.pages * r->page_size;
+    q->recorded.hash = hash_pages(r, m, q->recorded.hash, tokens, count);
     q->recorded.pages += count;
 }
 
 /* Nobody's name is 0, and NULL is another one than "". */
-static uint64_t namespace_of(const recorder *r, const req *q)
+static uint64_t namespace_of(const recorder *r, const char *extra_key, const char *cache_salt)
 {
-    const char *const names[] = {q->extra_key, q->cache_salt};
+    const char *const names[] = {extra_key, cache_salt};
     uint64_t hash = 0;
     if (!names[0] && !names[1]) return 0;
     for (int i = 0; i < 2; i++)
@@ -178,7 +188,7 @@ static void tell_arrival(recorder *r, req *q)
     message *m = begin(r, RECORD_ARRIVE, count);
     tell_pages(r, m, q, count);
     if (!m) return;
-    m->namespace = namespace_of(r, q);
+    m->namespace = namespace_of(r, q->extra_key, q->cache_salt);
     const uint64_t fields[] = {q->arrival, 0, q->session, record_zigzag(q->priority), q->num_input};
     memcpy(m->op.field, fields, sizeof fields);
 }
@@ -195,6 +205,26 @@ static void tell_growth(recorder *r, req *q, uint32_t num_tokens)
     m->before = before;
     m->op.field[0] = q->arrival;
     m->op.field[1] = num_tokens;
+}
+
+/* Nodes that are renewed in one call have moments a little apart there, which keeps some from being
+ * joined; a replay has one moment for the call. */
+static void tell_kept(recorder *r)
+{
+    if (!r->has_tier || r->kept) return;
+    recorder_inexact(r, RECORD_INEXACT_KEPT);
+    r->kept = true;
+}
+
+static void tell_pin(recorder *r, const rad_key *key, uint64_t ttl_us)
+{
+    const uint32_t count = key->num_tokens / r->page_size;
+    message *m = begin(r, RECORD_PIN_KEY, count);
+    if (!m) return;
+    (void)hash_pages(r, m, 0, key->tokens, count);
+    m->namespace = namespace_of(r, key->extra_key, key->cache_salt);
+    m->op.field[0] = key->num_tokens;
+    m->op.field[2] = ttl_us;
 }
 
 void recorder_tap(recorder *r, const cache_tap_op *op)
@@ -227,12 +257,14 @@ void recorder_tap(recorder *r, const cache_tap_op *op)
     case TAP_OPEN: TELL(r, RECORD_OPEN, op->asked, status); break;
     case TAP_CLOSE: TELL(r, RECORD_CLOSE, op->asked, status); break;
     case TAP_PIN:
+        tell_kept(r);
         if (q)
             TELL(r, RECORD_PIN, id, op->num_tokens, op->asked / 1000);
         else
-            recorder_inexact(r, RECORD_INEXACT_PIN);
+            tell_pin(r, op->key, op->asked / 1000);
         break;
     case TAP_RETAIN:
+        tell_kept(r);
         TELL(r, RECORD_RETAIN, id, op->num_tokens, record_zigzag(q->retention_priority),
              q->retention_idle_ns / 1000);
         break;
@@ -360,7 +392,7 @@ static void write_frame(recorder *r)
 static void take_message(recorder *r, message *m, const uint64_t *hashes)
 {
     bool fine = true;
-    if (m->op.kind == RECORD_ARRIVE) {
+    if (m->op.kind == RECORD_ARRIVE || m->op.kind == RECORD_PIN_KEY) {
         const uint32_t number = record_write_namespace(r->writer, m->namespace, m->op.time_us);
         m->op.field[1] = number;
         fine = number != UINT32_MAX;
@@ -487,6 +519,7 @@ rad_status recorder_start(recorder *r, const record_head *head, rad_error *err)
     const uint8_t *bytes;
     size_t len;
     r->page_size = (uint32_t)head->page_size;
+    r->has_tier = head->host_tokens > 0;
     r->start_ns = r->counters_ns = r->env.now_ns(r->env.user);
     if (!record_write_head(r->writer, head)) return rad_fail(err, RAD_E_NOMEM, "record: no memory");
     record_write_frame(r->writer, &bytes, &len);

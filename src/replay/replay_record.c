@@ -132,13 +132,18 @@ static rad_status arrive(replay *p, const record_op *op, rad_error *err)
     return know(p, q, op, op->field[4], err);
 }
 
+static const char *name_of(replay *p, uint32_t number)
+{
+    snprintf(p->name, sizeof p->name, "%u", number);
+    return number ? p->name : NULL;
+}
+
 static rad_key key_of(replay *p, const live *q, uint32_t num_tokens)
 {
-    snprintf(p->name, sizeof p->name, "%u", q->number);
     return (rad_key){.tokens = q->tokens,
                      .num_tokens = RAD_MIN(num_tokens, q->num_tokens),
                      .session = q->session,
-                     .extra_key = q->number ? p->name : NULL};
+                     .extra_key = name_of(p, q->number)};
 }
 
 /* What it gives back that did not come to anything: the server would have told. */
@@ -302,17 +307,21 @@ static rad_status finished(replay *p, live *q, const record_op *op, rad_error *e
     return RAD_OK;
 }
 
+static uint64_t ns_of(uint64_t us)
+{
+    return RAD_MIN(us, UINT64_MAX / 2000) * 1000;
+}
+
 static void retain(replay *p, const live *q, const record_op *op)
 {
     const uint32_t tokens = (uint32_t)RAD_MIN(op->field[1], (uint64_t)q->num_tokens);
     rad_key key = key_of(p, q, tokens);
     key.session = 0;
     if (op->kind == RECORD_PIN)
-        (void)rad_cache_pin_prefix(p->c.cache, &key,
-                                   RAD_MIN(op->field[2], UINT64_MAX / 2000) * 1000, NULL);
+        (void)rad_cache_pin_prefix(p->c.cache, &key, ns_of(op->field[2]), NULL);
     else
         (void)rad_cache_retain_prefix(p->c.cache, &key, (int32_t)record_unzigzag(op->field[2]),
-                                      RAD_MIN(op->field[3], UINT64_MAX / 2000) * 1000, NULL);
+                                      ns_of(op->field[3]), NULL);
 }
 
 static void leave(replay *p, live **at, const record_op *op)
@@ -400,6 +409,29 @@ static void open_session(replay *p, const record_op *op)
     if (status == RAD_OK) replay_compare(p, op, "the session's name", session, op->field[0]);
 }
 
+/* Of a prefix that no request has: as far as one could have it. */
+static rad_status pin_key(replay *p, const record_op *op, rad_error *err)
+{
+    const uint32_t ps = p->page_size, count = RAD_MIN(op->num_pages, p->c.room / ps);
+    uint32_t *chain = rad_alloc(&p->env, op->num_pages * sizeof *chain);
+    rad_token *tokens = rad_alloc(&p->env, (size_t)count * ps * sizeof *tokens);
+    rad_status status = RAD_OK;
+    if (chain && tokens) {
+        record_chain(p->reader, op->page, chain);
+        for (uint32_t i = 0; i < count * ps; i++)
+            tokens[i] = (rad_token)chain[i / ps];
+        const rad_key key = {.tokens = tokens,
+                             .num_tokens = count * ps,
+                             .extra_key = name_of(p, (uint32_t)op->field[1])};
+        (void)rad_cache_pin_prefix(p->c.cache, &key, ns_of(op->field[2]), NULL);
+    } else if (count) {
+        status = rad_fail(err, RAD_E_NOMEM, "no memory for a pinned prefix");
+    }
+    rad_free(&p->env, chain, op->num_pages * sizeof *chain);
+    rad_free(&p->env, tokens, (size_t)count * ps * sizeof *tokens);
+    return status;
+}
+
 static rad_status play_one(replay *p, const record_op *op, rad_error *err)
 {
     uint64_t evicted;
@@ -430,6 +462,7 @@ static rad_status play_one(replay *p, const record_op *op, rad_error *err)
         replay_compare_status(p, op, rad_session_close(p->c.cache, (rad_session)op->field[0]),
                               op->field[1]);
         return RAD_OK;
+    case RECORD_PIN_KEY: return pin_key(p, op, err);
     case RECORD_RESET: return rad_cache_reset(p->c.cache);
     case RECORD_COUNTERS: compare_counters(p, op); return RAD_OK;
     case RECORD_INEXACT:

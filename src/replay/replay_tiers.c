@@ -93,7 +93,8 @@ void replay_end_of_call(replay *p, const record_op *op)
 
 bool replay_of_tiers(replay *p, const record_op *op)
 {
-    if (!p->c.tiers) return op->kind >= RECORD_POLL; /* the record says that it is not exact */
+    if (!p->c.tiers) /* the record says that it is not exact */
+        return op->kind >= RECORD_POLL && op->kind <= RECORD_TIER_COUNTERS;
     switch (op->kind) {
     case RECORD_POLL:
         keep(p, op, op->field[0]);

@@ -48,6 +48,7 @@ typedef struct cache_tap_op {
     uint32_t state_len, spare_len; /* of TAP_UNFINISHED, TAP_FINISHED: as in rad_req_kv; 0: none */
     uint32_t ticket;
     uint32_t free_pages; /* of the device: with tiers some decisions look at them */
+    const rad_key *key;  /* of TAP_PIN without a request */
 } cache_tap_op;
 
 /* NULL fn: nobody listens, and a branch is all that it costs. */

@@ -123,7 +123,7 @@ rad_status scheduler_pin_prefix(scheduler *s, const rad_key *key, uint64_t ttl_n
                                 uint32_t *num_tokens, rad_error *err)
 {
     rad_status status = rad_cache_pin_prefix(s->pools.tree_cache, key, ttl_ns, num_tokens);
-    CACHE_TAP(&s->pools.tap, TAP_PIN, .num_tokens = key->num_tokens, .asked = ttl_ns);
+    CACHE_TAP(&s->pools.tap, TAP_PIN, .key = key, .num_tokens = key->num_tokens, .asked = ttl_ns);
     if (status == RAD_E_UNSUPPORTED)
         rad_fail(err, status, "nothing can be pinned here (max_pinned_tokens)");
     else if (status)

@@ -36,6 +36,7 @@ static const record_shape shapes[RECORD_KINDS] = {
     [RECORD_LOADED] = {"loaded", 2, false},
     [RECORD_CLEAR] = {"clear", 2, false},
     [RECORD_TIER_COUNTERS] = {"tier_counters", 8, false},
+    [RECORD_PIN_KEY] = {"pin_key", 3, true},
 };
 
 const record_shape *record_shape_of(unsigned kind)
@@ -49,7 +50,7 @@ const char *record_inexact_name(unsigned why)
         [RECORD_INEXACT_NONE] = "nothing",
         [RECORD_INEXACT_TIERS] = "the cache had tiers below the device with a store, windows or "
                                  "states",
-        [RECORD_INEXACT_PIN] = "a prefix was pinned that no request had",
+        [RECORD_INEXACT_KEPT] = "prefixes were pinned or retained while there was a host tier",
         [RECORD_INEXACT_CHUNK] = "the server ran without a prefix cache",
         [RECORD_INEXACT_TURNS] = "streaming sessions compare tokens within a page, and keep states",
     };

@@ -79,13 +79,15 @@ typedef enum record_kind {
     RECORD_CLEAR,  /* tiers (RAD_TIER_...), status */
     RECORD_TIER_COUNTERS, /* tokens written to the host, loaded from it, evicted there, not written,
                            * cached there now; loads and writes that failed; transfers now */
+    RECORD_PIN_KEY, /* tokens, namespace, microseconds: of a prefix that no request of its time had;
+                     * pages */
     RECORD_KINDS
 } record_kind;
 
 typedef enum record_inexact {
     RECORD_INEXACT_NONE = 0,
     RECORD_INEXACT_TIERS, /* what a store has is not known, nor windows and states on the host */
-    RECORD_INEXACT_PIN,   /* a prefix was pinned that no request had */
+    RECORD_INEXACT_KEPT,  /* on two tiers pins and retention are renewed at moments within a call */
     RECORD_INEXACT_CHUNK, /* there is no cache */
     RECORD_INEXACT_TURNS, /* streaming sessions compare tokens within a page, and keep states */
     RECORD_INEXACT_REASONS

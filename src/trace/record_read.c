@@ -136,10 +136,11 @@ static rad_status read_head(record_reader *r, rad_error *err)
     if (!record_is(r->bytes, r->size))
         return rad_fail(err, RAD_E_FORMAT, "is no record: it does not begin with RADREC");
     if (memcmp(r->bytes, RECORD_MAGIC, RECORD_MAGIC_BYTES) != 0)
-        return rad_fail(err, RAD_E_FORMAT,
-                        "is a record of format %c, and this radish reads format %c alone: replay it "
-                        "with the version that wrote it, or record anew",
-                        r->bytes[RECORD_FORMAT_DIGIT], RECORD_MAGIC[RECORD_FORMAT_DIGIT]);
+        return rad_fail(
+            err, RAD_E_FORMAT,
+            "is a record of format %c, and this radish reads format %c alone: replay it "
+            "with the version that wrote it, or record anew",
+            r->bytes[RECORD_FORMAT_DIGIT], RECORD_MAGIC[RECORD_FORMAT_DIGIT]);
     r->end = RECORD_MAGIC_BYTES;
     rad_status status = next_frame(r, err);
     if (status == RAD_NONE || (status == RAD_OK && r->bytes[r->at] != 'H'))
@@ -299,10 +300,11 @@ static rad_status read_op(record_reader *r, record_op *op, rad_error *err)
         if (!get_varint(r, &op->field[i])) return damaged(r, "ends within its fields", err);
     if (op->kind == RECORD_LOST) r->lost += RAD_MIN(op->field[0], UINT64_MAX - r->lost);
     if (op->kind == RECORD_NAMESPACE) return add_namespace(r, op->field[0], err);
-    if (op->kind == RECORD_ARRIVE) {
+    if (op->kind == RECORD_ARRIVE || op->kind == RECORD_PIN_KEY) {
         if (op->field[1] > r->num_names) return damaged(r, "a namespace without a number", err);
         if (op->field[1]) op->field[1] = r->names[op->field[1]].number;
-        if (op->field[4] > RECORD_MOST_TOKENS) return damaged(r, "a prompt without an end", err);
+        if (op->field[op->kind == RECORD_ARRIVE ? 4 : 0] > RECORD_MOST_TOKENS)
+            return damaged(r, "a prompt without an end", err);
     }
     return shape->pages ? read_pages(r, op, err) : RAD_OK;
 }

@@ -46,7 +46,7 @@ def abort_one(s, ids):
     connection.close()
 
 
-def mixed_load(s, seed, requests=60):
+def mixed_load(s, seed, requests=60, pins=True):
     """Requests that share and part, side by side; other namespaces, priorities, aborts, a session, a flush."""
     def ask(dice):
         cut = dice.randrange(8, 60)
@@ -58,6 +58,8 @@ def mixed_load(s, seed, requests=60):
             abort_one(s, ids)
         else:
             generate(s, ids, dice.randrange(1, 24), **more)
+        if pins and dice.random() < 0.1:  # also of what is not there
+            s.ask("/pin_prefix", {"token_ids": ids[:dice.randrange(4, 80)], "ttl_seconds": dice.choice([0, 60])})
 
     def turns():
         session = s.ask("/open_session", {"capacity_of_str_len": 100})
@@ -104,7 +106,7 @@ def await_written(s, operations):
 def recorded(tmp, seed, *options, requests=60):
     path = Path(tmp) / "server.rec"
     with Server(STORIES, *SERVE, "--record", path, *options) as s:
-        figures = mixed_load(s, seed, requests)
+        figures = mixed_load(s, seed, requests, pins=TIER[0] not in options)
         now = await_written(s, 101)
         check(now["record_dropped"] == 0 and now["record_operations"] > 100 and now["record_bytes"] > 1000, now)
         check('radish_record_operations_total{model_name="story"}' in s.metrics())
@@ -216,8 +218,9 @@ class Load:
     """What clients of soak_works.py look for in a soak: here their answers are compared with nothing, but what
     the server counted is."""
 
-    def __init__(self, server, seed):
+    def __init__(self, server, seed, without):
         self.port, self.admin, self.seed = server.port, "nobody's", seed  # the server asks for no keys
+        self.without = without
         self.lock, self.counts, self.failures = threading.Lock(), collections.Counter(), []
 
     def count(self, what):
@@ -230,8 +233,7 @@ class Load:
     def client(self, number, enough):
         rng = random.Random(f"{self.seed} {number}")
         client = Client(self, "anybody's", rng)
-        # A pin of what no request asked for has no pages in a record, and there is no store to flush.
-        names = sorted(set(WORKS) - {"pin", "flush"})
+        names = sorted(set(WORKS) - {"flush"} - self.without)  # there is no store
         try:
             while not enough.is_set():
                 WORKS[rng.choices(names, [RARE.get(name, 1) for name in names])[0]](client)
@@ -268,7 +270,7 @@ def recorded_load(seconds, *options):
                     "--record", path) as s:
             rounds = max(2, round(seconds / 60))
             for n in range(rounds):
-                load = Load(s, f"{seed} {n}")
+                load = Load(s, f"{seed} {n}", {"pin"} if TIER[0] in options else set())
                 load.run(seconds / rounds)
                 counts.update(load.counts)
                 until = time.monotonic() + HANG  # sessions that lapse, and answers that are computed once more
@@ -405,6 +407,13 @@ def test_where_no_replay_is_exact_it_says_why():
         check(not about["exact"] and "tiers" in about["why_not_exact"], about)
         out, _ = radish("replay", path, "--host-tokens", 600)
         check("no exact replay: the cache had tiers" in out and "host blocks" in out, out)
+        path.unlink()
+        with Server(STORIES, *SERVE, "--enable-hierarchical-cache", "--record", path) as s:
+            generate(s, IDS[:30])
+            s.ask("/pin_prefix", {"token_ids": IDS[:20]})
+        about = replay(path)["replay"]
+        check("pinned or retained while there was a host tier" in about["why_not_exact"], about)
+        check(about["differences"] == 0, about)
 
 
 def test_what_a_record_cannot_be_is_refused_before_anything_is_served():
