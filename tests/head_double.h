@@ -63,8 +63,7 @@ static inline rad_status double_forward(runner *self, const forward_batch *b, co
     bool writes = false;
     (void)self, (void)err;
     for (uint32_t i = 0; b->nextn && i < b->num_reqs; i++)
-        writes |= b->nextn->before[i] != NEXTN_NOWHERE || b->nextn->next_ids[i] >= 0 ||
-                  b->extend_seq_lens[i] > 1;
+        writes |= b->nextn->next_ids[i] >= 0 || b->extend_seq_lens[i] > 1;
     if (logits) *logits = NULL;
     d->steps++;
     d->rows += rows;
@@ -80,6 +79,10 @@ static inline rad_status double_guess(runner *self, const forward_batch *b, cons
     head_double *d = now_doubled;
     (void)self, (void)from, (void)to, (void)err;
     if (logits) *logits = NULL;
+    if (!b->num_logits) {
+        double_works(d->of.entry, NULL);
+        return RAD_OK;
+    }
     d->passes++;
     double_works(d->of.pass + d->of.guess * (b->num_reqs - 1.0), &d->dear_passes);
     return RAD_OK;

@@ -66,21 +66,8 @@ static void close_file(rig *r)
     tiny_model_fini(&r->w);
 }
 
-/* Tokens [from, to) of a row; behind them stands the next of the text. What the model said before
- * them is in place `before`; the last one's goes to `place`. */
-static void feed(rig *r, rad_row row, uint32_t from, uint32_t to, bool known, uint32_t before,
-                 uint32_t place, float *logits)
-{
-    float *all = logits ? logits : malloc((to - from) * (size_t)VOCAB * sizeof *all);
-    const rad_token next = known ? r->ids[to] : -1;
-    const forward_nextn nextn = {&next, &before};
-    r->b.nextn = &nextn;
-    bench_run(&r->b, &(piece){row, r->ids, from, to}, 1, &all);
-    r->b.model->ops->keep_hidden(r->b.model, to - from - 1, place);
-    if (!logits) free(all);
-}
-
-/* What the head says behind token `id` of each of these rows, which stands behind `at` tokens. */
+/* What the head says behind token `id` of each of these rows, which stands behind `at` tokens; or
+ * nothing (`to` NULL): the entry is written. */
 static void guess(rig *r, const rad_row *rows, uint32_t count, uint32_t at, rad_token id,
                   const uint32_t *from, const uint32_t *to, float *logits)
 {
@@ -102,7 +89,7 @@ static void guess(rig *r, const rad_row *rows, uint32_t count, uint32_t at, rad_
                                  .extend_prefix_lens = prefix,
                                  .extend_seq_lens = extend,
                                  .extend_start_loc = start,
-                                 .num_logits = count,
+                                 .num_logits = to ? count : 0,
                                  .logits_indices = start,
                                  .req_to_token_pool = r->b.rows,
                                  .token_to_kv_pool = r->b.kv};
@@ -110,7 +97,24 @@ static void guess(rig *r, const rad_row *rows, uint32_t count, uint32_t at, rad_
     rad_error err = {0};
     const rad_status status = r->b.model->ops->guess(r->b.model, &batch, from, to, &out, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
-    memcpy(logits, out, count * (size_t)VOCAB * sizeof *logits);
+    if (to) memcpy(logits, out, count * (size_t)VOCAB * sizeof *logits);
+}
+
+enum { NOWHERE = UINT32_MAX };
+
+/* Tokens [from, to) of a row; behind them stands the next of the text. What the model said before
+ * them is in place `before`, whose entry is late; the last one's goes to `place`. */
+static void feed(rig *r, rad_row row, uint32_t from, uint32_t to, bool known, uint32_t before,
+                 uint32_t place, float *logits)
+{
+    float *all = logits ? logits : malloc((to - from) * (size_t)VOCAB * sizeof *all);
+    const rad_token next = known ? r->ids[to] : -1;
+    const forward_nextn nextn = {&next};
+    r->b.nextn = &nextn;
+    if (before != NOWHERE) guess(r, &row, 1, from, r->ids[from], &before, NULL, NULL);
+    bench_run(&r->b, &(piece){row, r->ids, from, to}, 1, &all);
+    r->b.model->ops->keep_hidden(r->b.model, to - from - 1, place);
+    if (!logits) free(all);
 }
 
 /* GUESSES rows of logits behind the whole text: the first behind its next token, and so on, each
@@ -151,7 +155,7 @@ TEST(a_head_says_what_the_reference_says_however_the_text_was_cut)
         for (int d = 0; d < 2; d++) {
             float got[GUESSES * VOCAB], pieces[GUESSES * VOCAB], tokens[GUESSES * VOCAB];
             load(&r, d ? RAD_BF16 : RAD_F32, true);
-            feed(&r, 1, 0, TOKENS, false, NEXTN_NOWHERE, 0, NULL);
+            feed(&r, 1, 0, TOKENS, false, NOWHERE, 0, NULL);
             guess_on(&r, 1, 0, got);
             const double off = rms_off(got, want + (TOKENS - 1) * VOCAB, GUESSES * VOCAB);
             const bool compared = clear >= (d ? INFINITY : 1e-4);
@@ -159,14 +163,14 @@ TEST(a_head_says_what_the_reference_says_however_the_text_was_cut)
             CHECKF(!compared || off < (d ? 0.1 : 1e-3), "%s %s: off by %g\n", m.arch,
                    d ? "bf16" : "f32", off);
 
-            feed(&r, 2, 0, 33, true, NEXTN_NOWHERE, 2, NULL);
-            feed(&r, 2, 33, 34, true, NEXTN_NOWHERE, 2, NULL);
-            feed(&r, 2, 34, 70, false, NEXTN_NOWHERE, 2, NULL);
+            feed(&r, 2, 0, 33, true, NOWHERE, 2, NULL);
+            feed(&r, 2, 33, 34, true, NOWHERE, 2, NULL);
+            feed(&r, 2, 34, 70, false, NOWHERE, 2, NULL);
             feed(&r, 2, 70, TOKENS, false, 2, 2, NULL);
             guess_on(&r, 2, 2, pieces);
             CHECKF(!memcmp(got, pieces, sizeof got), "%s: in pieces another guess\n", m.arch);
 
-            feed(&r, 3, 0, 20, false, NEXTN_NOWHERE, 4, NULL);
+            feed(&r, 3, 0, 20, false, NOWHERE, 4, NULL);
             for (uint32_t t = 20; t < TOKENS; t++)
                 feed(&r, 3, t, t + 1, false, 4, 4, NULL);
             guess_on(&r, 3, 4, tokens);
@@ -193,7 +197,7 @@ TEST(a_guess_does_not_depend_on_its_neighbours)
         open_file(&r, &m, &state);
         load(&r, RAD_BF16, true);
         for (rad_row row = 1; row <= 3; row++)
-            feed(&r, row, 0, TOKENS, false, NEXTN_NOWHERE, 7, NULL);
+            feed(&r, row, 0, TOKENS, false, NOWHERE, 7, NULL);
         guess(&r, rows, 1, TOKENS, 5, from, to, alone);
         guess(&r, rows, 3, TOKENS, 5, from, to, all);
         for (int i = 0; i < 3; i++)
@@ -219,8 +223,8 @@ TEST(the_model_says_the_same_with_and_without_its_head)
                 double *sum = calloc(m.dim, sizeof *sum);
                 r.b.hidden_sum = sum;
                 if (how == 2) {
-                    feed(&r, 1, 0, 50, true, NEXTN_NOWHERE, 0, got[how]);
-                    feed(&r, 1, 50, TOKENS, false, NEXTN_NOWHERE, 0, got[how] + 50 * VOCAB);
+                    feed(&r, 1, 0, 50, true, NOWHERE, 0, got[how]);
+                    feed(&r, 1, 50, TOKENS, false, NOWHERE, 0, got[how] + 50 * VOCAB);
                 } else {
                     bench_prefill(&r.b, 1, r.ids, TOKENS, got[how]);
                 }
@@ -250,9 +254,9 @@ TEST(entries_that_cannot_be_made_are_zeros)
         const rad_slot *row = rad_req_to_token_row(r.b.rows, 1);
         float *k = malloc(sizeof *k * width * TOKENS);
         for (int how = 0; how < 2; how++) {
-            feed(&r, 1, 0, TOKENS, true, NEXTN_NOWHERE, 0, NULL);
+            feed(&r, 1, 0, TOKENS, true, NOWHERE, 0, NULL);
             if (how)
-                feed(&r, 1, 0, TOKENS, false, NEXTN_NOWHERE, 0, NULL);
+                feed(&r, 1, 0, TOKENS, false, NOWHERE, 0, NULL);
             else
                 bench_run(&r.b, &(piece){1, r.ids, 0, TOKENS}, 1, &(float *){NULL});
             CHECK_OK(rad_kv_pool_get_kv(r.b.kv, layer, row, TOKENS, k, NULL));
@@ -283,7 +287,7 @@ TEST(a_head_that_knows_is_right)
         load(&r, RAD_F32, true);
         float *said = malloc(sizeof *said * TOKENS * VOCAB), guessed[VOCAB];
         for (uint32_t n = 4; n < TOKENS; n++) {
-            feed(&r, 1, 0, n, false, NEXTN_NOWHERE, 0, NULL);
+            feed(&r, 1, 0, n, false, NOWHERE, 0, NULL);
             guess(&r, &(rad_row){1}, 1, n, r.ids[n], &(uint32_t){0}, &(uint32_t){1}, guessed);
             bench_run(&r.b, &(piece){2, r.ids, 0, n + 1}, 1, &said);
             uint32_t best = 0, best_guess = 0;

@@ -77,12 +77,8 @@ typedef struct forward_pool {
 
 /* What a head that guesses is told of a batch (model/nextn.h), whose entries are made of what the
  * model says at a position and of the token behind it. */
-enum { NEXTN_NOWHERE = UINT32_MAX };
 typedef struct forward_nextn {
     const rad_token *next_ids; /* [num_reqs] the token behind the last new one; -1: nobody knows */
-    const uint32_t *before;    /* [num_reqs] the place of what the model said at the position before
-                                * the first new one, whose entry is made now that its next token is
-                                * known; NEXTN_NOWHERE: it stays as it is */
 } forward_nextn;
 
 typedef struct forward_batch {

@@ -97,10 +97,11 @@ static rad_status model_guess(runner *self, const forward_batch *batch, const ui
     rad_status status = batch_check(&head, batch, most, most, err);
     if (status != RAD_OK) return status;
     for (uint32_t i = 0; i < batch->num_reqs; i++)
-        if (batch->extend_seq_lens[i] != 1 || from[i] >= RUNNER_PLACES || to[i] >= RUNNER_PLACES)
+        if (batch->extend_seq_lens[i] != 1 || from[i] >= RUNNER_PLACES ||
+            (batch->num_logits && to[i] >= RUNNER_PLACES))
             return rad_fail(err, RAD_E_INVAL,
-                            "batch: a guess behind %u tokens, from place %u to %u of %d",
-                            batch->extend_seq_lens[i], from[i], to[i], RUNNER_PLACES);
+                            "batch: a guess behind %u tokens, from place %u to another of %d",
+                            batch->extend_seq_lens[i], from[i], RUNNER_PLACES);
     status = nextn_guess(&r->pass, batch, from, to, err);
     if (status == RAD_OK && logits) *logits = r->buffers.logits;
     return status;

@@ -140,13 +140,6 @@ static rad_status write_known(writer *w, const float *norm)
     rad_status status = RAD_OK;
     for (uint32_t r = 0; r < b->num_reqs; r++) {
         const uint32_t start = b->extend_start_loc[r], last = start + b->extend_seq_lens[r] - 1;
-        const uint32_t before = b->nextn->before[r], prefix = b->extend_prefix_lens[r];
-        if (before != NEXTN_NOWHERE && prefix && status == RAD_OK) {
-            const rad_slot *row =
-                rad_req_to_token_row(b->req_to_token_pool, b->req_pool_indices[r]);
-            status = add_entry(w, &(nextn_entry){w->n->places + (size_t)before * w->s.c->dim,
-                                                 b->input_ids[start], prefix - 1, row[prefix - 1]});
-        }
         for (uint32_t t = start; t <= last && status == RAD_OK; t++)
             if (!next_unknown(b, r, t))
                 status = add_entry(
@@ -198,9 +191,11 @@ rad_status nextn_guess(const forward_pass *pass, const forward_batch *batch, con
     step s = head_of(pass, batch, pass->buffers);
     rad_status status = block_attention_check(&s, err);
     if (status != RAD_OK) return status;
+    writer late = {.s = s, .n = n, .num_entries = batch->num_tokens, .err = err};
     for (uint32_t i = 0; i < batch->num_tokens; i++)
         n->entries[i] = (nextn_entry){n->places + from[i] * dim, batch->input_ids[i],
                                       batch->positions[i], batch->out_cache_loc[i]};
+    if (!batch->num_logits) return flush_entries(&late);
     make_entries(&s, n->entries, batch->num_tokens);
     status = forward_mixer(&s, err);
     if (status != RAD_OK) return status;

@@ -14,7 +14,8 @@
  * An entry's K and V lie in the pool of the model's own, as one layer more, in the slot of position
  * i. So the tree, tiers, sessions and eviction carry them along. A batch writes those of its tokens
  * whose next one is known, which takes eh_proj and K and V but no attention; of the others, and
- * where nobody wants guesses, zeros: no slot has what was written for somebody else's text. An
+ * where nobody wants guesses, zeros: no slot has what was written for somebody else's text. When
+ * their next one is known they can be written later, several at one time. An
  * entry that was made for another next token makes a guess worse and no answer different: the
  * model's layers never look at this one.
  *
@@ -41,7 +42,8 @@ void nextn_keep(const forward_pass *pass, uint32_t row, uint32_t place);
 /* What the head says behind the one token of each request of the batch, which batch_check has let
  * through: input_ids are the tokens behind the positions, out_cache_loc is where the entry goes.
  * The hidden state at request i's position is in place from[i], and the head's own goes to to[i].
- * Rows of logits as forward_run leaves them. */
+ * Rows of logits as forward_run leaves them. num_logits 0: entries are written, and nothing is
+ * guessed. */
 rad_status nextn_guess(const forward_pass *pass, const forward_batch *batch, const uint32_t *from,
                        const uint32_t *to, rad_error *err);
 

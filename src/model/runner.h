@@ -51,7 +51,7 @@ typedef struct runner_info {
 } runner_info;
 
 /* Of hidden states that a runner keeps for guesses. */
-enum { RUNNER_PLACES = 64 };
+enum { RUNNER_PLACES = 288 };
 
 /* Which layers' K and V a pool holds. */
 typedef enum runner_layers {
@@ -124,7 +124,8 @@ typedef struct runner_ops {
     /* The head's logits behind the one token of each request of `batch`, in the place of forward's,
      * for `sample`, too. The token is the one behind the request's position; what the model says
      * at that position is in place from[i], and what the head says goes to place to[i], for a guess
-     * at the next position. The entry's K and V go to out_cache_loc. Errors as forward's. */
+     * at the next position. The entry's K and V go to out_cache_loc. With num_logits 0 that is all:
+     * requests may have the same row then, and `to` may be NULL. Errors as forward's. */
     rad_status (*guess)(runner *self, const forward_batch *batch, const uint32_t *from,
                         const uint32_t *to, const float **logits, rad_error *err);
 } runner_ops;

@@ -16,7 +16,7 @@
  * and that token computed anew by all layers.) What belongs to the tree is never written: such an
  * entry, and those of guesses, go to slots behind those that are handed out (scratch).
  *
- * What the model said is kept for as many requests as are drafted for at one time: they have
+ * What the model said is kept, until its entry is written, for as many requests as are drafted for at one time: they have
  * places, from their first token on, until they end. */
 #ifndef SCHED_DRAFT_NEXTN_H
 #define SCHED_DRAFT_NEXTN_H
@@ -25,19 +25,22 @@
 
 #include <radish/req_to_token_pool.h>
 
-/* Of the runner's places the first are kept, and as many behind them are for the head's own. */
-enum { NEXTN_PLACES = DRAFT_FULL };
+/* Of the runner's places each request that guesses has some for what the model said at positions
+ * whose entries are not written yet; behind all of them there is one for what the head said. */
+enum { NEXTN_PLACES = DRAFT_FULL, NEXTN_LATE = 8 };
 
-/* Entries cost eh_proj, K and V of a step's tokens, and of a prompt what its last layer makes of
- * each. So a head of which so many steps kept no guess, be it wrong or too dear to ask, is not fed
+/* Entries cost eh_proj, K and V: of a prompt with its step, which also makes of each token what the
+ * last layer does; of an answer with the pass that guesses, or NEXTN_LATE at one time where none
+ * does, since they read the same weights. So a head of which so many steps kept no guess, be it wrong or too dear to ask, is not fed
  * for as many, and twice as many each time that it was in vain again. */
 enum { NEXTN_FED = 1 << 10, NEXTN_UNFED_MOST = 1 << 16 };
 
 /* What a request has that guesses. */
 typedef struct nextn_place {
     struct req *owner; /* NULL: nobody */
-    uint32_t behind;   /* tokens behind which stands what is kept; 0: nothing yet */
-    bool entered;      /* the entry that it makes with the next token is written already */
+    uint32_t behind;   /* tokens behind which stands what is kept last; 0: nothing yet */
+    uint32_t first_late, end_late; /* of these: positions without entries, the last is behind - 1 */
+    uint32_t late[NEXTN_LATE];
     guess_kept guess;
 } nextn_place;
 
@@ -50,7 +53,6 @@ typedef struct draft_nextn {
     uint32_t in_vain; /* so many steps in which something could be guessed */
     uint32_t unfed; /* after NEXTN_FED of these so many are without it; 0: no such time came yet */
     rad_token *next_ids; /* [max_running_requests] of a step */
-    uint32_t *before;    /* [max_running_requests] */
     forward_nextn told;
     nextn_place places[NEXTN_PLACES];
     guess_chooser chooser;
