@@ -12,7 +12,7 @@ static inline grammar *rig_compile(rig_vocab *r, grammar_kind kind, const char *
     grammar_spec spec = {.kind = kind, .text = text, .len = text ? strlen(text) : 0};
     grammar *g = NULL;
     rad_status status = grammar_compile(r->v, &spec, NULL, &g, err);
-    CHECKF((status == RAD_OK) == (g != NULL), "%s: status %d\n", text, status);
+    CHECKF((status == RAD_OK) == (g != NULL), "%s: status %d\n", text ? text : "no text", status);
     return g;
 }
 
