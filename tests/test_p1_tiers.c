@@ -226,6 +226,12 @@ static void open_store(cell_run *c)
     c->tiers.storage = &c->store;
 }
 
+static void check_is_0(const char *what, uint64_t count)
+{
+    CHECKF(count == 0, "%s, seed %llu: %llu %s\n", w.what, (unsigned long long)w.seed,
+           (unsigned long long)count, what);
+}
+
 /* On each tier what is there is free or cached, and nothing is held. */
 static void check_conservation(cell_run *c)
 {
@@ -239,7 +245,10 @@ static void check_conservation(cell_run *c)
     rad_status status = scheduler_check(w.s, &err);
     CHECKF(status == RAD_OK, "%s: %s\n", w.what, err.text);
     scheduler_get_stats(w.s, &s);
-    CHECK(s.kv_errors == 0 && s.held_tokens == 0 && s.protected_tokens == 0 && s.lost_loads == 0);
+    check_is_0("calls of the cache that failed", s.kv_errors);
+    check_is_0("tokens held", s.held_tokens);
+    check_is_0("tokens protected", s.protected_tokens);
+    check_is_0("loads lost", s.lost_loads);
     CHECK(s.available_tokens + s.evictable_tokens == s.max_total_tokens);
     CHECK(s.window_available_tokens + s.window_evictable_tokens == s.window_total_tokens);
     CHECK(!s.window_total_tokens == !c->cell.window);
