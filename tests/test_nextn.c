@@ -273,6 +273,41 @@ TEST(entries_that_cannot_be_made_are_zeros)
     }
 }
 
+static void count_layer(void *user, uint32_t layer)
+{
+    ((uint32_t *)user)[layer]++;
+}
+
+/* A load from the host whose last layer is not there behind the forward pass counts as failed, and
+ * its request is computed anew. Nothing in a pass reads the head's layer: so nobody waited for it,
+ * and on a busy machine prompts were computed twice whose loads were merely late. */
+TEST(a_pass_waits_for_the_layer_of_the_head_as_well)
+{
+    uint64_t state = test_seed();
+    for (int which = 0; which < MODELS; which++) {
+        const tiny_model m = model_of(which);
+        rig r;
+        open_file(&r, &m, &state);
+        load(&r, RAD_F32, true);
+        const uint32_t layers = r.b.model->info.num_layers;
+        CHECK(layers > 1 && layers < 8 && rad_kv_pool_params(r.b.kv)->num_layers == layers);
+        for (int told = 0; told < 3; told++) { /* nothing, of all tokens but the last, of all */
+            uint32_t waits[8] = {0};
+            const rad_token next = told == 2 ? r.ids[TOKENS] : -1;
+            const forward_nextn nextn = {&next};
+            float *none = NULL;
+            r.b.nextn = told ? &nextn : NULL;
+            CHECK_OK(rad_kv_pool_add_wait(r.b.kv, count_layer, waits, NULL));
+            bench_run(&r.b, &(piece){1, r.ids, 0, TOKENS}, 1, &none);
+            CHECK_OK(rad_kv_pool_remove_wait(r.b.kv, count_layer, waits));
+            for (uint32_t i = 0; i < layers; i++)
+                CHECKF(waits[i] > 0, "%s: nobody waited for layer %u of %u\n", m.arch, i, layers);
+        }
+        bench_destroy(&r.b);
+        close_file(&r);
+    }
+}
+
 /* The one that p1 and benchmarks use: it is nearly always right. With the weights that p1 draws: of
  * others some know less, and one text in seven was guessed wrongly more than once in ten. */
 TEST(a_head_that_knows_is_right)

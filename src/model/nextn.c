@@ -157,15 +157,28 @@ static bool any_known(const forward_batch *b)
     return false;
 }
 
+/* Nothing in a forward pass reads the head's layer, but a load brings it with the others, and one
+ * that is still under way behind the pass counts as failed (rad_hicache_load_status). */
+static rad_status wait_for_layer(const writer *w)
+{
+    rad_kv_buffers any;
+    const rad_status status =
+        rad_kv_pool_get_buffers(w->s.batch->token_to_kv_pool, w->s.l->attn_layer, &any);
+    if (status == RAD_OK) return RAD_OK;
+    return rad_fail(w->err, status, "model: the pool has no layer of the head that guesses");
+}
+
 rad_status nextn_write(step *s, rad_error *err)
 {
     forward_buffers own = *s->b;
     own.x = s->b->nextn.x, own.norm = s->b->nextn.norm;
     writer w = {.s = head_of(s->m, s->batch, &own), .n = &s->b->nextn, .err = err};
     rad_status status = write_zeros(&w);
-    if (status != RAD_OK || !s->batch->nextn) return status;
-    if (any_known(s->batch)) block_norm(s, s->m->weights->output_norm, NULL);
-    return write_known(&w, s->b->norm);
+    if (status == RAD_OK && s->batch->nextn) {
+        if (any_known(s->batch)) block_norm(s, s->m->weights->output_norm, NULL);
+        status = write_known(&w, s->b->norm);
+    }
+    return status == RAD_OK ? wait_for_layer(&w) : status;
 }
 
 void nextn_keep_rows(const step *s)

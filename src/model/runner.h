@@ -92,8 +92,10 @@ typedef struct runner_ops {
     /* Computes the batch and writes its K/V into the pool, which create_pool made, its states into
      * that of create_state_pool. The logits of batch->logits_indices are [num_logits][vocab_size]
      * in memory of the runner that stays valid until the next call of forward; `logits` is NULL
-     * when nobody wants to look at them. On an error nothing may be read from the pages of
-     * out_cache_loc, nor from the states that were to be written. */
+     * when nobody wants to look at them. Waits for each layer of the pools, also for a head's,
+     * which it does not read (rad_kv_pool_get_buffers): afterwards the loads of its requests have
+     * ended. On an error nothing may be read from the pages of out_cache_loc, nor from the states
+     * that were to be written. */
     rad_status (*forward)(runner *self, const forward_batch *batch, const float **logits,
                           rad_error *err);
 
