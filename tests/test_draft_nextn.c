@@ -12,6 +12,8 @@ enum { VOCAB = NEXTN_VOCAB, CONTEXT = 400, MOST_REQS = 40, MOST_NEW = 200 };
 static const tiny_model latent = {NEXTN_LATENT, .context = CONTEXT, .nextn_knows = true};
 static const tiny_model hybrid = {
     NEXTN_HYBRID, .layers = 2, .context = CONTEXT, .nextn_knows = true};
+/* Its entries are made of what the model says, too; those above of the next token alone. */
+static const tiny_model ignorant = {NEXTN_HYBRID, .layers = 2, .context = CONTEXT};
 
 typedef struct answer {
     req r;
@@ -224,6 +226,109 @@ TEST(a_prefix_that_another_began_costs_few_guesses)
                       100 * right[0], 100 * right[1]);
         CHECK(right[0] > 0.5 && right[1] > right[0] - 0.1);
     }
+    close_rig(g);
+}
+
+/* What a request that decodes has of its own and of the tree, as it was before its last step. */
+typedef struct held {
+    uint32_t count;
+    rad_slot slots[CONTEXT];
+    bool late[CONTEXT]; /* nobody has written these entries yet */
+} held;
+
+static void note_held(const rig *g, const req *r, held *h)
+{
+    h->count = r->kv.committed_len;
+    memcpy(h->slots, rad_req_to_token_row(g->s->pools.req_to_token_pool, r->kv.row),
+           h->count * sizeof *h->slots);
+    memset(h->late, 0, sizeof h->late);
+    h->late[h->count - 1] = true;
+    for (uint32_t i = 0; i < NEXTN_PLACES; i++) {
+        const nextn_place *p = &g->s->draft_nextn.places[i];
+        for (uint32_t k = p->first_late; p->owner == r && k < p->end_late; k++)
+            h->late[p->late[k]] = true;
+    }
+}
+
+static float *entries_in(const rig *g, const held *h)
+{
+    const runner_info *info = &g->model->info;
+    float *k = calloc(h->count, info->num_kv_heads * info->head_dim * sizeof *k);
+    CHECK_OK(rad_kv_pool_get_kv(g->s->pools.token_to_kv_pool, info->num_layers - 1, h->slots,
+                                h->count, k, NULL));
+    return k;
+}
+
+/* Until all but their last step is done: what each has then. */
+static void finish_held(rig *g, uint32_t count, uint32_t asked, held *all)
+{
+    for (g->ended = 0; g->ended < count;) {
+        const bool now = test_random(&g->rng) % 100 < asked;
+        g->s->drafts.computed.left = now ? 1 : -1;
+        for (uint32_t i = 0; i < count; i++)
+            if (g->answers[i].r.state == REQ_DECODE) note_held(g, &g->answers[i].r, &all[i]);
+        scheduler_step(g->s);
+    }
+    CHECK_OK(scheduler_check(g->s, NULL));
+}
+
+/* Whether the head is asked never, now and then or always, and whoever else guesses, and is wrong:
+ * what an answer leaves in the pool is what it would have left as a prompt, but for what is late
+ * and for the end of what the prompt published before the answer began. */
+TEST(entries_of_an_answer_are_those_of_a_prompt)
+{
+    enum { AT_ONCE = 3, LENGTH = 30 };
+    static const uint32_t asked[] = {0, 0, 30, 100, 30};
+    static rad_token known[AT_ONCE][MOST_NEW];
+    rig *g = open_rig(&ignorant);
+    const size_t width = g->model->info.num_kv_heads * g->model->info.head_dim;
+    g->rng = test_told_seed();
+    g->step_ns = 4e6, g->row_ns = 2e5, g->guess_ns = 8e5;
+    for (uint32_t page_size = 1; page_size <= 16; page_size += 15)
+        for (size_t how = 0; how < RAD_COUNT(asked); how++) {
+            static held answers[AT_ONCE], cold;
+            float *k[AT_ONCE];
+            uint32_t late = 0;
+            g->known = how == 1 || how == 4 ? known : NULL, g->known_wrong = 300;
+            start(g, page_size, true);
+            for (uint32_t i = 0; i < AT_ONCE; i++) {
+                rad_token ids[LENGTH];
+                prompt(ids, LENGTH, 0, i + 1);
+                add(g, i, ids, LENGTH, 60 + 40 * i);
+            }
+            finish_held(g, AT_ONCE, asked[how], answers);
+            for (uint32_t i = 0; i < AT_ONCE; i++) {
+                memcpy(known[i], g->answers[i].said, sizeof known[i]);
+                k[i] = entries_in(g, &answers[i]);
+                req_fini(&g->answers[i].r);
+            }
+            CHECK(asked[how] || (!g->guesses && g->late));
+            scheduler_destroy(g->s);
+            for (uint32_t i = 0; i < AT_ONCE; i++) {
+                rad_token ids[CONTEXT];
+                const uint32_t num = LENGTH + g->answers[i].count;
+                prompt(ids, LENGTH, 0, i + 1);
+                memcpy(ids + LENGTH, known[i], g->answers[i].count * sizeof *ids);
+                start(g, page_size, true);
+                add(g, 0, ids, num, 3);
+                finish_held(g, 1, 0, &cold);
+                req_fini(&g->answers[0].r);
+                float *want = entries_in(g, &cold);
+                for (uint32_t t = 0; t < answers[i].count; t++) {
+                    const bool border = page_size == 1 && t == LENGTH - 1;
+                    late += answers[i].late[t];
+                    CHECKF(answers[i].late[t] || border == !!memcmp(k[i] + t * width,
+                                                                   want + t * width,
+                                                                   width * sizeof *want),
+                           "pages of %u, how %zu: entry %u of %u\n", page_size, how, t,
+                           answers[i].count);
+                }
+                CHECK(late <= AT_ONCE * NEXTN_LATE);
+                scheduler_destroy(g->s);
+                free(want);
+                free(k[i]);
+            }
+        }
     close_rig(g);
 }
 

@@ -11,13 +11,14 @@
  * Entries lie in the slots of the model's own pool, one layer more, so they are shared, evicted,
  * retracted and moved between tiers with the K/V beside them. Nobody keys them by two tokens: where
  * a prefix ends that another request began, that entry is of the other one's next token, or zeros,
- * if nobody had one; and so is the last one of a prompt that was published before its answer began.
+ * if nobody had one; and so are the last one of a prompt that was published before its answer began
+ * and those of an answer's end that were late still (NEXTN_LATE at most) when it ended or went back.
  * A guess that sees it is a little worse. (With bigram keys each match would be one token shorter,
  * and that token computed anew by all layers.) What belongs to the tree is never written: such an
  * entry, and those of guesses, go to slots behind those that are handed out (scratch).
  *
- * What the model said is kept, until its entry is written, for as many requests as are drafted for at one time: they have
- * places, from their first token on, until they end. */
+ * What the model said is kept, until its entry is written, for as many requests as are drafted for
+ * at one time: they have places, from their first token on, until they end. */
 #ifndef SCHED_DRAFT_NEXTN_H
 #define SCHED_DRAFT_NEXTN_H
 
@@ -31,8 +32,9 @@ enum { NEXTN_PLACES = DRAFT_FULL, NEXTN_LATE = 8 };
 
 /* Entries cost eh_proj, K and V: of a prompt with its step, which also makes of each token what the
  * last layer does; of an answer with the pass that guesses, or NEXTN_LATE at one time where none
- * does, since they read the same weights. So a head of which so many steps kept no guess, be it wrong or too dear to ask, is not fed
- * for as many, and twice as many each time that it was in vain again. */
+ * does, since they read the same weights. So a head of which so many steps kept no guess, be it
+ * wrong or too dear to ask, is not fed for as many, and twice as many each time that it was in vain
+ * again. */
 enum { NEXTN_FED = 1 << 10, NEXTN_UNFED_MOST = 1 << 16 };
 
 /* What a request has that guesses. */
