@@ -47,6 +47,10 @@ rad_status check_scheduling(const engine_params *p, rad_error *err)
     if (p->speculative_draft_model_path && !p->speculative_num_draft_tokens)
         return rad_fail(err, RAD_E_INVAL,
                         "a draft model, and speculative_num_draft_tokens is 0: nothing is guessed");
+    if (p->speculative_draft_model_path && sources == draft_bit(DRAFT_FORCED))
+        return rad_fail(err, RAD_E_INVAL,
+                        "a draft model, and speculative_algorithm is 'none': nothing is guessed; "
+                        "'model' asks that model alone");
     if (p->speculative_num_draft_tokens > DRAFT_MOST)
         return rad_fail(err, RAD_E_INVAL, "speculative_num_draft_tokens is %d at most, not %u",
                         DRAFT_MOST, p->speculative_num_draft_tokens);

@@ -12,8 +12,8 @@
  *
  * Prices are found by trying (draft_tries.h), so they are tried again now and then: after some steps
  * in which rows were too dear for some guess, one step has some all the same; each time that it was
- * in vain it takes longer. And now and then a step has none, so that its own cost is known. What all
- * of this may cost in vain is bounded (draft_budget.h). */
+ * in vain it takes longer. And now and then a step has none, so that its own cost is known. What
+ * all of this may cost in vain is bounded (draft_budget.h). */
 #include "sched/draft_plan.h"
 
 enum {

@@ -11,9 +11,9 @@
  * Entries lie in the slots of the model's own pool, one layer more, so they are shared, evicted,
  * retracted and moved between tiers with the K/V beside them. Nobody keys them by two tokens: where
  * a prefix ends that another request began, that entry is of the other one's next token, or zeros,
- * if nobody had one; and so are the last one of a prompt that was published before its answer began
- * and those of an answer's end that were late still (NEXTN_LATE at most) when it ended or went back.
- * A guess that sees it is a little worse. (With bigram keys each match would be one token shorter,
+ * if nobody had one; and so are the last one of a prompt that was published before its answer
+ * began, and those of an answer's end that were late still (NEXTN_LATE at most) when it ended or
+ * went back. A guess that sees one is a little worse. (With bigram keys each match would be one token shorter,
  * and that token computed anew by all layers.) What belongs to the tree is never written: such an
  * entry, and those of guesses, go to slots behind those that are handed out (scratch).
  *

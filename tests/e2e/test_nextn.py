@@ -64,6 +64,10 @@ def test_of_several_heads_one_is_used_and_of_none_it_is_said():
         check("has no head that guesses" in why, why)
         _, why = radish("serve", TINY, "--speculative-algorithm", "nextn", want=1)
         check("has no head that guesses" in why, why)
+    small = "--speculative-draft-model-path", TINY  # who wants nobody's guesses wants no model's either
+    for nobody in (["--speculative-algorithm", "none"], ["--speculative-num-draft-tokens", 0]):
+        _, why = radish("serve", TINY, *small, *nobody, want=1)
+        check(f"a draft model, and {nobody[0]} is" in why, why)
     with Server(TINY, *COMMON) as server:
         check(server.get("/server_info")["speculative_algorithm"] == "prediction,tree,ngram,recent")
     with Server(TINY, *COMMON, "--disable-radix-cache", "--speculative-ngram-capacity", "0") as server:
