@@ -442,8 +442,22 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
 
     def __init__(self, size, page_size, dtype, device, kvcache, need_sort, **more):
         super().__init__(size, page_size, dtype, device, kvcache, need_sort)
-        self.core = _core.KVAllocator(size // page_size, page_size, need_sort=need_sort, **more)
+        self._need_sort = need_sort
+        self.core = self._make_core(size, **more)
         self._marks = weakref.WeakSet()
+        self.clear()
+
+    def _make_core(self, size, **more):
+        return _core.KVAllocator(size // self.page_size, self.page_size, need_sort=self._need_sort, **more)
+
+    def resize(self, config):
+        """All is free again, and there are so many. SGLang asks for it when it has captured its graphs and knows
+        what memory is left; a cache that takes these pages itself must not be there yet: refused."""
+        core = self._make_core(config.max_total_num_tokens)
+        self.core.close()
+        self.core, self.size = core, config.max_total_num_tokens
+        if self.page_size > 1:
+            self.num_pages = core.num_pages
         self.clear()
 
     def clear(self):

@@ -31,18 +31,33 @@ class SWATokenToKVPoolAllocator(PagedTokenToKVPoolAllocator):
     """Any page size. Freed twice is refused, a window freed twice is nothing."""
 
     def __init__(self, size, size_swa, page_size, dtype, device, kvcache, need_sort):
-        self._size_full, self._size_swa = size, size_swa
         self.full_to_swa_index_mapping = torch.zeros(size + page_size + 1, dtype=torch.int64, device=device)
         self.full_to_swa_index_mapping[-1] = -1
         super(PagedTokenToKVPoolAllocator, self).__init__(
             size, page_size, dtype, device, kvcache, need_sort, swa_num_pages=size_swa // page_size)
-        self.size = min(size, size_swa)
+        self._look(size, size_swa)
+        kvcache.register_mapping(self.full_to_swa_index_mapping)
+
+    def _look(self, size, size_swa):
+        self.size, self._size_full, self._size_swa = min(size, size_swa), size, size_swa
         with warnings.catch_warnings():  # torch has no tensors that are only read, and says so
             warnings.simplefilter("ignore")
             self._window_of = torch.frombuffer(self.core.window_page_map, dtype=torch.int32)  # of each page, the core's
-        self.full_attn_allocator = _Side(size, page_size, self.full_available_size)
-        self.swa_attn_allocator = _Side(size_swa, page_size, self.swa_available_size)
-        kvcache.register_mapping(self.full_to_swa_index_mapping)
+        self.full_attn_allocator = _Side(size, self.page_size, self.full_available_size)
+        self.swa_attn_allocator = _Side(size_swa, self.page_size, self.swa_available_size)
+
+    def resize(self, config):
+        """As of one pool; the map stays, so that there can be no more than at first."""
+        size, size_swa = int(config.full_max_total_num_tokens), int(config.swa_max_total_num_tokens)
+        most = len(self.full_to_swa_index_mapping) - self.page_size - 1
+        if size > most:
+            raise ValueError(f"radish.sglang: a SWATokenToKVPoolAllocator made for {most} tokens cannot grow to {size}")
+        core = self._make_core(size, swa_num_pages=size_swa // self.page_size)
+        self._window_of = None  # it holds the core
+        self.core.close()
+        self.core = core
+        self._look(size, size_swa)
+        self.clear()
 
     size_full = property(lambda self: self._size_full)
     size_swa = property(lambda self: self._size_swa)

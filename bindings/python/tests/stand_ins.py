@@ -51,6 +51,10 @@ def stand_ins():
             if self.free_group:
                 self.free(torch.cat(self.free_group))
 
+        def resize(self, config):
+            self.size = config.max_total_num_tokens
+            self.clear()
+
     module("sglang.srt.mem_cache.allocator", BaseTokenToKVPoolAllocator=BaseAllocator)
     module("sglang.srt.mem_cache.base_prefix_cache", BasePrefixCache=BaseCache, MatchResult=Result,
            InsertResult=record("InsertResult", ("prefix_len", 0), ("mamba_exist", False)),

@@ -159,6 +159,26 @@ class Components(unittest.TestCase):
         req.swa_evicted_seqlen = upto
         cache.dec_swa_lock_only(req.last_node, req.swa_uuid_for_lock)
 
+    def test_both_pools_are_resized_before_a_cache_stands_on_them(self):
+        for page in (1, 4):
+            pool = self.pages(64, 32, page, True)
+            self.assertIsNotNone(pool.alloc(16))
+            for size, size_swa in ((48, 24), (64, 40)):
+                sizes = types.SimpleNamespace(full_max_total_num_tokens=size, swa_max_total_num_tokens=size_swa)
+                pool.resize(sizes)
+                self.assertEqual((pool.size_full, pool.size_swa, pool.size), (size, size_swa, size_swa))
+                self.assertEqual((pool.full_available_size(), pool.swa_available_size()), (size, size_swa))
+                self.assertEqual((pool.full_attn_allocator.size, pool.swa_attn_allocator.size), (size, size_swa))
+                self.assertFalse(pool.full_to_swa_index_mapping[:-1].any())
+                slots = pool.alloc(size_swa)
+                self.assertIsNone(pool.alloc(page))
+                windows = pool.full_to_swa_index_mapping[slots]
+                self.assertEqual(sorted(windows.tolist()), list(range(page, size_swa + page)))
+                pool.free(slots)
+            with self.assertRaisesRegex(ValueError, "made for 64 tokens cannot grow to 68"):
+                pool.resize(types.SimpleNamespace(full_max_total_num_tokens=68, swa_max_total_num_tokens=40))
+            self.assertEqual((pool.full_available_size(), pool.swa_available_size()), (64, 40))
+
     def test_windows(self):
         for page, ours in ((1, False), (4, False), (1, True), (4, True)):
             rng, written = random.Random(page), {}

@@ -113,6 +113,25 @@ class Engines(unittest.TestCase):
         pool.free_group_end()
         self.assertEqual(pool.available_size(), 32)
 
+    def test_an_allocator_is_resized_before_a_cache_stands_on_it(self):
+        for page in (1, 4):
+            kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
+            pool = kind(*((64,) if page == 1 else (64, page)), torch.float16, "cpu", None, False)
+            self.assertIsNotNone(pool.alloc(32))  # of a graph's capture, say
+            for size in (24, 96):  # SGLang's pool has memory for so many now
+                pool.resize(types.SimpleNamespace(max_total_num_tokens=size))
+                self.assertEqual((pool.size, pool.available_size(), len(pool.free_pages)), (size, size, size // page))
+                slots = pool.alloc(size)
+                self.assertEqual((slots.max().item(), pool.alloc(page)), (size + page - 1, None))
+                pool.free(slots)
+            cache = self.sglang.RadixCache(sys.modules["sglang.srt.mem_cache.cache_init_params"].CacheInitParams(
+                token_to_kv_pool_allocator=pool, page_size=page))
+            with self.assertRaisesRegex(radish.StateError, "still use it"):
+                pool.resize(types.SimpleNamespace(max_total_num_tokens=32))
+            self.assertEqual((pool.size, pool.available_size(), cache.total_size()), (96, 96, 0))
+            with self.assertRaisesRegex(OverflowError, "num_pages is -"):
+                pool.resize(types.SimpleNamespace(max_total_num_tokens=-8))
+
     def test_a_simulated_tree_keeps_any_value(self):
         cache = self.sglang.RadixCache.create_simulated(page_size=2, enable_kv_cache_events=True)
         insert = lambda tokens, values: cache.insert(types.SimpleNamespace(
