@@ -75,10 +75,10 @@ _unlocked = getattr(_base, "DecLockRefResult", lambda delta: delta)
 class Node:
     """A place in the tree, as SGLang's requests hold it (req.last_node)."""
 
-    __slots__ = ("cache", "ref")
+    __slots__ = ("cache", "ref", "published")
 
-    def __init__(self, cache, ref):
-        self.cache, self.ref = cache, ref
+    def __init__(self, cache, ref, published=False):
+        self.cache, self.ref, self.published = cache, ref, published  # published: by the request that holds it
 
     def __eq__(self, other):
         return isinstance(other, Node) and self.ref == other.ref and self.cache is other.cache
@@ -367,8 +367,10 @@ class RadixCache(_Cache):
         if self._own:
             self._finish_apart(req, (req.origin_input_ids + req.output_ids)[:count], is_insert)
         else:
+            # Its prefill was the hit, where nothing has come since.
+            counted = getattr(req.last_node, "published", False) and self._cacheable(count) <= req.cache_protected_len
             self._publish(req, req.origin_input_ids, *self._row(req, count)[:2], more_tokens=req.output_ids,
-                          num_tokens=count, finished=True, is_insert=is_insert)
+                          num_tokens=count, finished=True, is_insert=is_insert, chunked=counted)
 
     def cache_unfinished_req(self, req, chunked=False, **kwargs):
         if self.disable:
@@ -382,7 +384,7 @@ class RadixCache(_Cache):
         node, kept, slots = self._publish(req, tokens, table, row, chunked=chunked)
         if is_copy and not torch.equal(before, table):  # others were faster: theirs are in the tree
             self.req_to_token_pool.write((req.req_pool_idx, slice(0, len(tokens))), table[0].to(self.device))
-        req.last_node, req.cache_protected_len = Node(self, node) if node else self.root_node, kept
+        req.last_node, req.cache_protected_len = Node(self, node, not chunked) if node else self.root_node, kept
         slots = _tensor(slots)  # also what is not a whole page yet, which stays the request's own
         req.prefix_indices = slots.to(self.device) if self._elsewhere else slots
 

@@ -64,6 +64,17 @@ static rad_status insert_row(publication *p, uint32_t whole, rad_error *err)
     return RAD_OK;
 }
 
+/* All whole pages are protected: the request came back to them, and brings none. */
+static void count_hit(publication *p)
+{
+    rad_match_handle at = {.node = p->node, .num_tokens = p->before};
+    rad_key key = p->key;
+    key.num_tokens = p->before + p->c->is_eagle;
+    rad_inserted in;
+    /* No page is new, so nothing is lost where the node is not (or no more) on the key's path. */
+    (void)rad_cache_insert_from(p->c->cache, &at, &key, p->row + p->before, &p->how, &in, NULL);
+}
+
 /* What the request no longer needs goes to the cache's allocator. */
 static rad_status free_row(publication *p, rad_error *err)
 {
@@ -93,6 +104,8 @@ static rad_status publish(publication *p, rad_error *err)
                            "as its free_list");
     p->kept = p->before;
     if (p->is_insert && whole > p->kept) status = insert_row(p, whole, err);
+    else if (p->is_insert && !p->how.chunked && whole && whole == p->kept && p->node.index)
+        count_hit(p);
     if (status < 0) return status; /* nothing changed; RAD_FULL: the request goes on by itself */
     status = RAD_OK;
     bool moved = p->node.index != old.index || p->node.generation != old.generation;
@@ -259,7 +272,8 @@ PyMethodDef row_calls[] = {
         "the tree's already, up to `node`, which is locked by lock_node. The others are inserted; "
         "where the tree had them, the row is moved to its slots and the request's own are freed. "
         "Not finished: the lock moves to the new end, `node`; kept_tokens are the tree's, and "
-        "`slots` are the row's. finished: what is not the tree's is freed, too, and the lock goes; "
+        "`slots` are the row's. What it passes in the tree is hit once more, also where it brings "
+        "nothing new; chunked counts no hit. finished: what is not the tree's is freed, too, and the lock goes; "
         "is_insert=False frees all but the protected ones. `freed`: with free_list=NUMBER, slots "
         "that are the caller's to free."),
     {0},

@@ -85,7 +85,7 @@ class Engine:
     def match(self, tokens):
         return self.cache.match_prefix(types.SimpleNamespace(key=Key(tokens[:-1])))
 
-    def serve(self, tokens, answer=(), settled=True):
+    def serve(self, tokens, answer=(), settled=True, prefilled=True):
         """Tokens found (on the device, on the host). settled: no copy that is under way holds pages."""
         cache, pool, page, total = self.cache, self.pool, self.page, len(tokens) + len(answer)
         cache.check_hicache_events()
@@ -114,7 +114,8 @@ class Engine:
             req_pool_idx=1, origin_input_ids=tokens, output_ids=list(answer), extra_key=None, priority=0,
             fill_ids=tokens, pop_committed_kv_cache=lambda: total,
             cache_protected_len=have, last_node=node, prefix_indices=slots)
-        cache.cache_unfinished_req(req)
+        if prefilled:
+            cache.cache_unfinished_req(req)
         cache.cache_finished_req(req)
         self.published.update(tuple(everything[:end]) for end in range(page, total + 1, page))
         return on_device, have - on_device
@@ -185,6 +186,17 @@ class HiRadix(unittest.TestCase):
             engine.cache.writing_check(write_back=True)
         engine.cache.evict(types.SimpleNamespace(num_tokens=SIZE))
         self.assertEqual([engine.match(t + [0]).host_hit_length for t in (once, twice)], [0, 24])
+
+    def test_selective_counts_a_request_that_brings_no_new_page(self):
+        for prefilled in (True, False):  # False: it ends with its first token
+            engine = Engine(self, hicache_write_policy="write_through_selective")
+            once, twice = list(range(26)), list(range(100, 126))  # of a page of four the last two are never cached
+            for tokens in (once, twice, twice):
+                engine.serve(tokens, prefilled=prefilled)
+                engine.cache.writing_check(write_back=True)
+            hits = [engine.match(tokens).last_device_node.hit_count for tokens in (once, twice)]
+            engine.cache.evict(types.SimpleNamespace(num_tokens=SIZE))
+            self.assertEqual((hits, [engine.match(t).host_hit_length for t in (once, twice)]), ([0, 1], [0, 24]))
 
     def test_a_small_host_forgets_and_never_lies(self):
         engine = Engine(self, ratio=1.0)

@@ -129,6 +129,22 @@ class Rows(unittest.TestCase):
                     for page_size in (1, 4) for is_eagle in (False, True) for direct in (False, True)]
         self.assertGreater(sum(replaced), 0)
 
+    def test_a_publication_without_news_is_a_hit(self):
+        for is_eagle in (False, True):
+            e = Engine(4, is_eagle, True)
+            tokens = list(range(26))
+            r = e.begin(0, tokens, None)
+            e.publish(r)
+            self.assertEqual((r["have"], e.cache.node_info(r["node"]).hit_count), (24, 0))
+            for hits, how in ((1, {}), (1, {"chunked": True}), (2, {}), (2, {"finished": True, "is_insert": False})):
+                node = r["node"]
+                e.publish(r, **how)
+                self.assertEqual(e.cache.node_info(node).hit_count, hits)
+            r = e.begin(0, tokens, None)
+            e.cache.reset()
+            e.publish(r)  # the node has gone, and nothing enters in its place
+            self.assertEqual(e.cache.total_size, 0)
+
     def test_a_node_of_another_path_costs_time_and_nothing_else(self):
         kv = radish.KVAllocator(20, 2)
         cache, rows = radish.RadixCache(kv_allocator=kv), radish.ReqToTokenPool(2, 16)
