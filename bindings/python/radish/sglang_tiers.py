@@ -310,8 +310,9 @@ class HiRadixCache(RadixCache):
         core.admit(request)
         if quota is not None:
             quota = max(quota - (evictable - core.evictable_size), 0)  # the prefix cannot be evicted for it
-        loaded = core.load_back(request, quota).tokens
+        loaded = 0
         try:
+            loaded = core.load_back(request, quota).tokens
             if loaded:
                 core.ready_to_load()
                 while not core.load_status(request):
@@ -322,7 +323,8 @@ class HiRadixCache(RadixCache):
         except _core.IOError as error:  # it is computed instead
             logger.warning("a load from the host failed: %s", error)
             loaded = 0
-        core.finished_req(request, is_insert=False)
+        finally:  # there is one row: nothing may stay in it
+            core.finished_req(request, is_insert=False)
         return loaded
 
     def _count_load(self, num_tokens, start):

@@ -245,6 +245,46 @@ class HiRadix(unittest.TestCase):
         self.assertEqual(engine.cache.ready_to_load_host_cache(), -1)
         engine.check()
 
+    def test_a_load_that_fails_is_computed_instead(self):
+        for where, error in (("load_status", radish.IOError), ("load_back", radish.IOError),
+                             ("load_status", KeyboardInterrupt), ("unfinished_req", radish.StateError)):
+            engine = Engine(self)
+            cache, tokens = engine.cache, list(range(33))
+            engine.serve(tokens)
+            cache.writing_check(write_back=True)
+            cache.evict(types.SimpleNamespace(num_tokens=SIZE))
+            core, begun = cache.core, []
+
+            class Failing:
+                """The core, whose load goes wrong when it is under way."""
+
+                def __getattr__(self, name):
+                    return getattr(core, name)
+
+                def fail(self, *args, **kwargs):
+                    begun.append(args)
+                    raise error("the copy broke off")
+
+            setattr(Failing, where, Failing.fail)
+            cache.core = Failing()
+            found = engine.match(tokens)
+            self.assertEqual((len(found.device_indices), found.host_hit_length), (0, 32))
+            if error is radish.IOError:
+                with self.assertLogs("radish.sglang", "WARNING") as said:
+                    slots, node = engine.load_back(found)
+                self.assertIn("the copy broke off", said.output[0])
+                self.assertEqual((len(slots), node.ref), (0, 0))
+            else:
+                with self.assertRaises(error):
+                    engine.load_back(found)
+            cache.core = core
+            self.assertEqual((len(begun), cache.protected_size()), (1, 0))
+            cache.writing_check(write_back=True)  # of the load that nobody waits for, too
+            engine.check()
+            self.assertEqual(engine.pool.available_size(), SIZE)  # nothing of it is in the tree
+            self.assertEqual(engine.serve(tokens), (0, 32))  # what the host has is as good as before
+            engine.check()
+
     def test_sizes_and_figures(self):
         engine = Engine(self, hicache_size=2e-6)  # GB, of 64 bytes a token
         self.assertEqual(engine.cache.core.hicache_stats().host_tokens, (2000 // 64 // 4 - 1) * 4)  # and page 0
