@@ -284,6 +284,9 @@ class RadixCache(_Cache):
         slots = _tensor(found.slots)
         return self._matched(self._own.values[slots] if self._own else slots, found.last_node)
 
+    def _node(self, ref, extra_key, published=False):
+        return Node(self, ref, published) if ref else self.root_node
+
     def _matched(self, slots, node):
         node = Node(self, node) if node else self.root_node
         return _base.MatchResult(slots.to(self.device) if self._elsewhere else slots, node, *[node] * _MORE_NODES)
@@ -316,7 +319,7 @@ class RadixCache(_Cache):
             slots = torch.tensor(tokens, dtype=torch.int64)
         known, node = self._insert(tokens, slots, params.key.extra_key, params.priority, params.chunked)
         if _LAST:
-            return _base.InsertResult(prefix_len=known, last_device_node=Node(self, node))
+            return _base.InsertResult(prefix_len=known, last_device_node=self._node(node, params.key.extra_key))
         return _base.InsertResult(prefix_len=known)
 
     def evict(self, params):
@@ -384,7 +387,7 @@ class RadixCache(_Cache):
         node, kept, slots = self._publish(req, tokens, table, row, chunked=chunked)
         if is_copy and not torch.equal(before, table):  # others were faster: theirs are in the tree
             self.req_to_token_pool.write((req.req_pool_idx, slice(0, len(tokens))), table[0].to(self.device))
-        req.last_node, req.cache_protected_len = Node(self, node, not chunked) if node else self.root_node, kept
+        req.last_node, req.cache_protected_len = self._node(node, req.extra_key, not chunked), kept
         slots = _tensor(slots)  # also what is not a whole page yet, which stays the request's own
         req.prefix_indices = slots.to(self.device) if self._elsewhere else slots
 

@@ -123,8 +123,8 @@ class TierNode(Node):
 
     __slots__ = ("host_tokens", "path", "extra_key")
 
-    def __init__(self, cache, ref, host_tokens=0, path=(), extra_key=None):
-        super().__init__(cache, ref)
+    def __init__(self, cache, ref, host_tokens=0, path=(), extra_key=None, published=False):
+        super().__init__(cache, ref, published)
         self.host_tokens, self.path, self.extra_key = host_tokens, path, extra_key
 
     def __eq__(self, other):
@@ -137,7 +137,8 @@ class TierNode(Node):
 
     @property
     def parent(self):
-        return None if not self.ref else TierNode(self.cache, self.cache.core.node_info(self.ref).parent)
+        return None if not self.ref else TierNode(
+            self.cache, self.cache.core.node_info(self.ref).parent, extra_key=self.extra_key)
 
     @property
     def evicted(self):
@@ -225,10 +226,13 @@ class HiRadixCache(RadixCache):
         depth = found.prefix_tokens + found.host_hit_tokens
         path = tokens[:depth + self.is_eagle] if found.host_hit_tokens or self.enable_storage else ()
         end = TierNode(self, found.last_node, found.host_hit_tokens, path, name)
-        return self._found(_tensor(found.slots), TierNode(self, found.last_node), end)
+        return self._found(_tensor(found.slots), self._node(found.last_node, name), end)
+
+    def _node(self, ref, extra_key, published=False):
+        return TierNode(self, ref, extra_key=extra_key, published=published)
 
     def _matched(self, slots, node):
-        return self._found(slots, self.root_node if not node else TierNode(self, node), TierNode(self, node))
+        return self._found(slots, self._node(node, None), self._node(node, None))
 
     def _found(self, slots, on_device, end):
         more = {"best_match_node": end} if "best_match_node" in _base.MatchResult._fields else {}
@@ -290,13 +294,13 @@ class HiRadixCache(RadixCache):
             params.best_match_node, params.mem_quota)
         have = len(node.path) - self.is_eagle - node.host_tokens  # on the device when it was matched
         if not node.evicted:
-            return torch.empty(0, dtype=torch.int64), TierNode(self, node.ref)
+            return torch.empty(0, dtype=torch.int64), self._node(node.ref, node.extra_key)
         start = time.perf_counter()
         self._count_load(self._load(node, quota), start)
         found = self.core.match_prefix(node.path, "int64", extra_key=node.extra_key)
         if found.prefix_tokens <= have:  # the match's own node, which its request holds
-            return torch.empty(0, dtype=torch.int64), TierNode(self, node.ref)
-        return _tensor(found.slots)[have:], TierNode(self, found.last_node)
+            return torch.empty(0, dtype=torch.int64), self._node(node.ref, node.extra_key)
+        return _tensor(found.slots)[have:], self._node(found.last_node, node.extra_key)
 
     load_back = init_load_back
 

@@ -320,6 +320,23 @@ class HiRadix(unittest.TestCase):
                                      if isinstance(e, self.kinds.BlockRemoved)])
         self.assertEqual(engine.cache.write_backup(engine.cache.root_node), 0)
 
+    def test_a_backup_of_a_namespace(self):
+        for is_eagle in (False, True):
+            engine = Engine(self, hicache_write_policy="write_back", eagle=is_eagle)
+            tokens, nodes = list(range(8 + is_eagle)), {}
+            for name in (None, "a"):
+                engine.cache.insert(types.SimpleNamespace(
+                    key=Key(tokens, name), value=engine.pool.alloc(8), priority=0, chunked=False))
+                nodes[name] = engine.cache.match_prefix(types.SimpleNamespace(key=Key(tokens, name))).last_device_node
+            req = types.SimpleNamespace(
+                req_pool_idx=1, extra_key="a", fill_ids=tokens, cache_protected_len=8, last_node=nodes["a"])
+            engine.cache.inc_lock_ref(nodes["a"])
+            engine.cache.cache_unfinished_req(req)
+            self.assertEqual(engine.cache.write_backup(req.last_node, write_back=True), 8)
+            self.assertEqual((nodes["a"].backuped, nodes[None].backuped), (True, False))
+            self.assertEqual(engine.cache.write_backup(nodes[None], write_back=True), 8)
+            self.assertTrue(nodes[None].backuped)
+
     def test_a_node_that_is_split_while_it_is_copied(self):
         engine = Engine(self, page=4, hicache_write_policy="write_back", events=True)
         insert = lambda tokens: engine.cache.insert(types.SimpleNamespace(
