@@ -24,6 +24,8 @@ class FileStore:
     name, medium = "file", "DISK"
 
     def __init__(self, folder: Union[str, "os.PathLike[str]"], max_bytes: int = MAX_BYTES) -> None:
+        if not isinstance(max_bytes, int) or max_bytes < 0:
+            raise ValueError(f"FileStore: max_bytes is {max_bytes!r}: it must be a number of bytes")
         self.folder, self.max_bytes = os.fspath(folder), max_bytes
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         self._lock = threading.Lock()

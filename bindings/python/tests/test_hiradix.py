@@ -406,6 +406,14 @@ class HiRadix(unittest.TestCase):
             again.remove(keys[3])
             self.assertEqual((again.stats()["bytes"], store.batch_get(keys[3:4], 0)), (0, [None]))
 
+    def test_a_budget_that_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for budget in (-1, float("nan"), None, "8", 1.5):
+                with self.assertRaisesRegex(ValueError, "max_bytes"):
+                    radish.FileStore(os.path.join(folder, "kv"), max_bytes=budget)
+            self.assertEqual(os.listdir(folder), [])
+            self.assertEqual(radish.FileStore(folder, max_bytes=0).batch_set([b"k" * 32], [b"x"], 0), [False])
+
     def test_what_is_not_there_is_refused_in_words(self):
         for words, wrong in (("knows no hicache_write_policy 'sometimes'", {"hicache_write_policy": "sometimes"}),
                              ("knows no hicache_storage_backend 'mooncake'", {"hicache_storage_backend": "mooncake"}),
