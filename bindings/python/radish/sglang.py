@@ -496,7 +496,7 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
 
     def free(self, free_index):
         if free_index.numel():
-            self.core.free_pages_of(free_index if self.device == "cpu" else free_index.cpu())
+            self.core.free_pages_of(free_index.contiguous() if self.device == "cpu" else free_index.cpu().contiguous())
 
     def free_segment(self, free_index, *, start_pos):
         self.free(free_index)

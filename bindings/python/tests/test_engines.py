@@ -113,6 +113,13 @@ class Engines(unittest.TestCase):
         pool.free_group_end()
         self.assertEqual(pool.available_size(), 32)
 
+    def test_slots_with_gaps_are_freed(self):
+        pool = self.sglang.TokenToKVPoolAllocator(32, torch.float16, "cpu", None, False)
+        slots = pool.alloc(32)
+        pool.free(slots[::2])
+        pool.free(slots.reshape(16, 2)[:, 1])  # a column, say of drafts that were refused
+        self.assertEqual(pool.available_size(), 32)
+
     def test_an_allocator_is_resized_before_a_cache_stands_on_it(self):
         for page in (1, 4):
             kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
