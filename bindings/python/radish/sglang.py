@@ -467,6 +467,8 @@ class _Allocator(_allocator.BaseTokenToKVPoolAllocator):
 
     def clear(self):
         self.core.clear()
+        for mark in self._marks:  # what it noted is nobody's, or another's
+            mark.pages.clear()
         self._marks.clear()
         self.is_not_in_free_group = True
         self.free_group = []

@@ -120,6 +120,15 @@ class Engines(unittest.TestCase):
         pool.free(slots.reshape(16, 2)[:, 1])  # a column, say of drafts that were refused
         self.assertEqual(pool.available_size(), 32)
 
+    def test_a_state_of_before_a_clear_frees_nothing(self):
+        pool = self.sglang.PagedTokenToKVPoolAllocator(32, 4, torch.float16, "cpu", None, False)
+        state = pool.backup_state()
+        pool.alloc(16)
+        pool.clear()
+        self.assertIsNotNone(pool.alloc(32))  # of another's
+        pool.restore_state(state)
+        self.assertEqual(pool.available_size(), 0)
+
     def test_an_allocator_is_resized_before_a_cache_stands_on_it(self):
         for page in (1, 4):
             kind = self.sglang.TokenToKVPoolAllocator if page == 1 else self.sglang.PagedTokenToKVPoolAllocator
