@@ -1,8 +1,12 @@
 #!/bin/sh
 # install-clients.sh [clients|agents] - the npm packages of tests/clients or tests/agents (over 1 GB,
 # for long runs), as their lock file pins them, into build/ under the same name. Where there is no
-# npm, no node of version 20, or no registry, it says so and is done: tests/e2e/test_clients.py or
+# npm, no node of version 20, or no registry, it says so and ends well: tests/e2e/test_clients.py or
 # test_agents.py is skipped then.
+#
+# `make` calls it where build/WHAT/done is missing or old. That is not written without npm and node, which somebody
+# may install tomorrow. It is where npm failed, since trying each time may mean to wait for a registry each time; it says
+# so, and calling this by hand tries again.
 set -u
 cd "$(dirname "$0")/.."
 what=${1:-clients}
@@ -11,6 +15,7 @@ say() {
     exit 0
 }
 
+rm -f "build/$what/done"
 command -v npm >/dev/null || say "there is no npm"
 version=$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')
 [ "${version:-0}" -ge 20 ] || say "they want node 20, and this is ${version:-none}"
@@ -21,6 +26,10 @@ cd "build/$what" || exit 1
 # in the lock file, of which not every registry has every version.
 how="ci --ignore-scripts"
 [ "$what" = agents ] && how="install --no-save"
-npm $how --no-audit --no-fund --loglevel=error >npm.log 2>&1 && exit 0
+npm $how --no-audit --no-fund --loglevel=error >npm.log 2>&1 && {
+    echo "with packages" >done
+    exit 0
+}
 rm -rf node_modules
-say "npm $how failed; see build/$what/npm.log"
+echo "without packages: npm $how failed" >done
+say "npm $how failed; see build/$what/npm.log, and tools/install-clients.sh $what tries again"
