@@ -250,8 +250,10 @@ static rad_status host_eviction(const engine_params *p, rad_eviction_options *ou
 {
     *out = (rad_eviction_options){0};
     if (!p->hicache_eviction_policy) return RAD_OK;
-    rad_status status = rad_eviction_policy_parse(p->hicache_eviction_policy, &out->policy, err);
-    if (status == RAD_OK && out->policy == RAD_EVICT_USER)
+    rad_error why = {0};
+    rad_status status = rad_eviction_policy_parse(p->hicache_eviction_policy, &out->policy, &why);
+    if (status != RAD_OK) return rad_fail(err, status, "hicache_eviction_policy: %s", why.text);
+    if (out->policy == RAD_EVICT_USER)
         return rad_fail(err, RAD_E_INVAL, "hicache_eviction_policy 'user' is the library's only");
     return status;
 }

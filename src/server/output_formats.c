@@ -14,7 +14,7 @@ static rad_status choose_calls(server *s, const char *name, rad_error *err)
     if (is_auto(name))
         s->output.calls = tool_format_detect(text.data, text.len);
     else if (strcmp(name, "none") != 0 && !(s->output.calls = tool_format_find(name)))
-        return rad_fail(err, RAD_E_INVAL, "tool-call-parser '%.40s' is none of auto, none, %s",
+        return rad_fail(err, RAD_E_INVAL, "tool_call_parser '%.40s' is none of auto, none, %s",
                         name, tool_format_names(names, sizeof names));
     if (is_auto(name) && !s->output.calls && chat && chat_template_reads(chat, "tools"))
         rad_log(
@@ -31,7 +31,7 @@ static rad_status choose_reasoning(server *s, const char *name, rad_error *err)
     if (is_auto(name))
         s->output.reasoning = reasoning_format_detect(text.data, text.len);
     else if (strcmp(name, "none") != 0 && !(s->output.reasoning = reasoning_format_find(name)))
-        return rad_fail(err, RAD_E_INVAL, "reasoning-parser '%.40s' is none of auto, none, %s",
+        return rad_fail(err, RAD_E_INVAL, "reasoning_parser '%.40s' is none of auto, none, %s",
                         name, reasoning_format_names(names, sizeof names));
     return RAD_OK;
 }

@@ -195,7 +195,7 @@ def test_a_template_that_drops_tools_is_an_error_and_so_is_a_parser_that_is_not_
         with Double([{"say": "x"}], "--tool-call-parser", "nonsense"):
             check(False)
     except AssertionError as error:
-        check("tool-call-parser 'nonsense' is none of auto, none, apertus2509" in str(error), error)
+        check("--tool-call-parser 'nonsense' is none of auto, none, apertus2509" in str(error), error)
 
 
 if __name__ == "__main__":
