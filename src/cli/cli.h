@@ -11,6 +11,9 @@
 
 #define RADISH_VERSION RAD_VERSION_STRING
 
+/* What K and V may be stored as, for the shells. */
+#define CLI_KV_TYPES "auto, f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8"
+
 /* Drafts of serve and bench, where nobody says otherwise. */
 #define CLI_DRAFT_SOURCES "prediction,tree,ngram,recent,nextn"
 #define CLI_DRAFT_TOKENS  32

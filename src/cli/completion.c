@@ -20,16 +20,24 @@ completion_value completion_value_of(const cli_option *o)
 {
     const bool text = o->kind == CLI_TEXT || o->kind == CLI_LIST || o->kind == CLI_CONFIG;
     if (o->kind == CLI_FLAG) return COMPLETION_NONE;
-    if (strchr(o->arg, '|')) return COMPLETION_CHOICE;
+    if (o->values || strchr(o->arg, '|')) return COMPLETION_CHOICE;
     const bool file = !strcmp(o->arg, "FILE") || !strcmp(o->arg, "F") || !strcmp(o->arg, "DIR");
     return text && file ? COMPLETION_FILE : COMPLETION_WORD;
 }
 
-void completion_print_choices(const char *arg)
+/* What is in brackets is said about a choice, and is none. */
+void completion_print_choices(const cli_option *o)
 {
-    for (bool inside = false; *arg; arg++) {
-        inside = *arg == '[' || (inside && *arg != ']');
-        if (!inside && *arg != ']') putchar(*arg == '|' ? ' ' : *arg);
+    const char *before = "";
+    for (const char *at = o->values ? o->values : o->arg; *at;) {
+        const size_t between = strspn(at, " ,|"), word = strcspn(at += between, " ,|([");
+        if (word && !(word == 2 && !memcmp(at, "or", 2))) {
+            printf("%s%.*s", before, (int)word, at);
+            before = " ";
+        }
+        at += word;
+        if (*at == '(' || *at == '[') at += strcspn(at, ")]");
+        if (*at == ')' || *at == ']') at++;
     }
 }
 
@@ -61,7 +69,7 @@ static void print_table(void *user, const cli_manual *m, const cli_option *optio
         case COMPLETION_FILE: printf("file"); break;
         case COMPLETION_CHOICE:
             putchar('\'');
-            completion_print_choices(o->arg);
+            completion_print_choices(o);
             putchar('\'');
             break;
         default: printf("none"); break;

@@ -10,13 +10,13 @@ typedef enum completion_value {
     COMPLETION_NONE, /* a flag has none; or any word */
     COMPLETION_WORD,
     COMPLETION_FILE,
-    COMPLETION_CHOICE /* one of those between the | of its arg */
+    COMPLETION_CHOICE /* one of those that its row lists, or of those between the | of its arg */
 } completion_value;
 
 completion_value completion_value_of(const cli_option *o);
 
-/* auto|cpu|cuda[:N] as the words auto, cpu and cuda. */
-void completion_print_choices(const char *arg);
+/* Of "auto|cpu|cuda[:N]" the words auto, cpu and cuda; of "a (default), b or c" a, b and c. */
+void completion_print_choices(const cli_option *o);
 
 /* What a word without a dash may be: COMPLETION_A_FILE, words with blanks between, or "". */
 #define COMPLETION_A_FILE "file"

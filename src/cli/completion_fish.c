@@ -47,7 +47,7 @@ static void print_option(const char *command, const cli_option *o)
     case COMPLETION_FILE: printf(" -rF"); break;
     case COMPLETION_CHOICE:
         printf(" -x -a '");
-        completion_print_choices(o->arg);
+        completion_print_choices(o);
         putchar('\'');
         break;
     }

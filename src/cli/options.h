@@ -35,8 +35,10 @@ typedef struct cli_option {
     const char *arg;  /* what the manual calls its value */
     const char *help; /* may have several lines */
     void *target;
-    double min, max; /* of numbers; both 0 = what the type holds */
-    bool *given;     /* NULL, or set to true when the option is there */
+    double min, max;    /* of numbers; both 0 = what the type holds */
+    bool *given;        /* NULL, or set to true when the option is there */
+    const char *values; /* what shells complete it with, as a sentence lists it: "a (default), b or
+                         * c"; NULL: what `arg` has between its | */
 } cli_option;
 
 typedef struct cli_manual {

@@ -318,7 +318,8 @@ int cmd_replay(int argc, char **argv)
 {
     replay_plan p = {0};
     asked a = {0};
-    char policies[200];
+    char policies[200], names[160], words[170];
+    snprintf(words, sizeof words, "%s, opt", cli_eviction_names(names, sizeof names));
     const cli_manual manual = {
         .command = "replay",
         .usage = "replay FILE [options]",
@@ -340,9 +341,10 @@ int cmd_replay(int argc, char **argv)
         {.kind = CLI_LIST,
          .name = "policy",
          .arg = "P",
+         .values = words,
          .target = &a.policies,
          .help = cli_wrap(policies, sizeof policies, "%s; or opt, what nobody could do better.",
-                          cli_eviction_names((char[160]){0}, 160))},
+                          names)},
         {.kind = CLI_LIST,
          .name = "page-size",
          .arg = "N",
@@ -371,6 +373,7 @@ int cmd_replay(int argc, char **argv)
         {.kind = CLI_LIST,
          .name = "router",
          .arg = "R",
+         .values = "round-robin, hash or cache",
          .target = &a.routers,
          .help = "round-robin (default); hash: of a prompt's first 4 pages; cache: to the server\n"
                  "that has most of it, unless it is far busier."},
@@ -383,8 +386,9 @@ int cmd_replay(int argc, char **argv)
         {.kind = CLI_FLAG,
          .name = "sweep",
          .target = &a.sweep,
-         .help = "What is not given: up to seven capacities, the last of all that is different; lru,\n"
-                 "lfu, slru, cost; and opt."},
+         .help =
+             "What is not given: up to seven capacities, the last of all that is different; lru,\n"
+             "lfu, slru, cost; and opt."},
         {.kind = CLI_FLAG,
          .name = "opt",
          .target = &a.opt,

@@ -18,17 +18,19 @@ static void write_choices(serve_values *v)
         "How the model writes calls of tools: auto (default; by its chat template), none (calls "
         "are text), or one of %s.",
         tool_format_names(names_of, sizeof names_of));
+    snprintf(v->call_names, sizeof v->call_names, "auto, none, %s", names_of);
     cli_wrap(
         v->reasoning_parsers, sizeof v->reasoning_parsers,
         "How it writes reasoning, which answers have apart: auto (default), none (it is text), "
         "or one of %s.",
         reasoning_format_names(names_of, sizeof names_of));
+    snprintf(v->reasoning_names, sizeof v->reasoning_names, "auto, none, %s", names_of);
     cli_wrap(v->order, sizeof v->order,
              "Who goes first: %s. Under each the oldest waiting request gets every 16th admission.",
-             engine_schedule_policies(names_of, sizeof names_of));
+             engine_schedule_policies(v->order_names, sizeof v->order_names));
     cli_wrap(v->gives_up, sizeof v->gives_up,
              "What the cache gives up first: %s (decayed hits times what recomputing costs).",
-             cli_eviction_names(names_of, sizeof names_of));
+             cli_eviction_names(v->eviction_names, sizeof v->eviction_names));
 }
 
 void serve_values_init(serve_values *v)
@@ -83,11 +85,13 @@ unsigned serve_options_model(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "tool-call-parser",
          .arg = "NAME",
+         .values = v->call_names,
          .target = &v->server.tool_call_parser,
          .help = v->call_parsers},
         {.kind = CLI_TEXT,
          .name = "reasoning-parser",
          .arg = "NAME",
+         .values = v->reasoning_names,
          .target = &v->server.reasoning_parser,
          .help = v->reasoning_parsers},
         {.kind = CLI_TEXT,
@@ -213,6 +217,7 @@ unsigned serve_options_model(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "kv-cache-dtype",
          .arg = "TYPE",
+         .values = CLI_KV_TYPES,
          .target = &v->engine.kv_cache_dtype,
          .help = "What K and V are stored as: auto (as --dtype), f32, bf16, f16, fp8_e4m3,\n"
                  "fp8_e5m2 (no scales: small numbers lose much) or int8 (with a scale per token\n"
@@ -238,6 +243,7 @@ unsigned serve_options_model(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "schedule-policy",
          .arg = "NAME",
+         .values = v->order_names,
          .target = &v->engine.schedule_policy,
          .help = v->order},
         {.kind = CLI_FLAG,
@@ -309,6 +315,7 @@ unsigned serve_options_model(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "radix-eviction-policy",
          .arg = "NAME",
+         .values = v->eviction_names,
          .target = &v->policy,
          .help = v->gives_up},
         {.kind = CLI_TEXT,

@@ -20,6 +20,8 @@ typedef struct serve_values {
     uint32_t timeout_request, request_timeout, timeout_keep_alive, timeout_send, drain_s;
     bool itl_given;
     char order[600], gives_up[300], call_parsers[700], reasoning_parsers[700]; /* of --help */
+    char order_names[400], eviction_names[160], call_names[420],
+        reasoning_names[420]; /* of shells */
 } serve_values;
 
 enum { SERVE_MOST_OPTIONS = 192 };

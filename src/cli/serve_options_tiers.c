@@ -59,6 +59,7 @@ unsigned serve_options_tiers(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "hicache-write-policy",
          .arg = "NAME",
+         .values = "write_through, write_through_selective or write_back",
          .target = &v->engine.hicache_write_policy,
          .help =
              "When a prefix is copied to the host: write_through (default; when it is computed),\n"
@@ -67,11 +68,13 @@ unsigned serve_options_tiers(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "hicache-mem-layout",
          .arg = "NAME",
+         .values = "page_first or layer_first",
          .target = &v->engine.hicache_mem_layout,
          .help = "page_first (default; pages go to storage without a copy) or layer_first."},
         {.kind = CLI_TEXT,
          .name = "hicache-eviction-policy",
          .arg = "NAME",
+         .values = v->eviction_names,
          .target = &v->engine.hicache_eviction_policy,
          .help = "What the host gives up first: lru (default), or another of the names of\n"
                  "--radix-eviction-policy."},
@@ -85,6 +88,7 @@ unsigned serve_options_tiers(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "hicache-storage-prefetch-policy",
          .arg = "NAME",
+         .values = "timeout, wait_complete or best_effort",
          .target = &v->engine.hicache_storage_prefetch_policy,
          .help = "How long a request waits for the store: timeout (default), wait_complete or\n"
                  "best_effort (not at all). None waits longer than computing would pay for."},
@@ -101,6 +105,7 @@ unsigned serve_options_tiers(serve_values *v, cli_option *out, unsigned room)
         {.kind = CLI_TEXT,
          .name = "hicache-storage-mode",
          .arg = "MODE",
+         .values = "0600, 0640 or 0660",
          .target = &v->engine.hicache_storage_mode,
          .help = "Of the files in file:DIR: 0600 (default; this user's alone), 0640 (a group may\n"
                  "read them) or 0660 (users of the directory's group share the store)."},

@@ -536,6 +536,10 @@ def test_version_tells_the_build_and_the_machine():
     check(wrong.returncode == 1 and "RADISH_ISA is" in wrong.stderr, wrong)
 
 
+NAMED = ("schedule-policy", "radix-eviction-policy", "kv-cache-dtype", "hicache-write-policy",
+         "hicache-mem-layout", "hicache-eviction-policy", "hicache-storage-prefetch-policy", "hicache-storage-mode")
+TIERS = ("--enable-hierarchical-cache", "--hicache-storage-backend", "file:/nowhere/pages")
+
 COMPLETE = """
 source /dev/stdin
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
@@ -575,6 +579,18 @@ def test_bash_completes_words():
     check(completed("serve", "--log-format", "=") == {"text", "json"})
     check(completed("serve", "--log-format=j") == {"--log-format=json"})
     check(completed("serve", "--port", "") == set() and completed("top", "") == set())
+    # Of names all that there are, which is what is said of a wrong one.
+    for command, name in [("serve", name) for name in NAMED] + [("replay", "policy"), ("replay", "router")]:
+        more = TIERS if name.startswith("hicache") else ()
+        said = subprocess.run([RADISH, command, TINY, *more, f"--{name}", "wrong"], capture_output=True, text=True).stderr
+        there_are = re.search(r"(?:there are|is none of|is) (.*?)(?:, not| \(radish|\n)", said)
+        check(there_are, said)
+        names = set(re.split(", | and | or ", there_are[1])) | ({"opt"} if name == "policy" else set())
+        words = completed(command, f"--{name}", "")
+        check(len(names) > 1 and words == names, name, words, said)
+        check(f"--{name}" in said or name not in ("hicache-eviction-policy", "kv-cache-dtype"), said)
+    check(completed("serve", "--tool-call-parser", "qwen3") == {"qwen3_coder"})
+    check({"auto", "none", "qwen3"} < completed("serve", "--reasoning-parser", ""))
     check(completed("nothing", "") == set())
     with tempfile.TemporaryDirectory() as tmp:
         for name in ("a model.gguf", "b.gguf", "a$x"):
