@@ -4,6 +4,7 @@
 #include "gear/device_sim.h"
 #include "test.h"
 
+#include "mem/state_pool.h"
 #include <radish/req_to_token_pool.h>
 #include <radish/state_pool.h>
 
@@ -133,6 +134,43 @@ TEST(random_states_agree_with_a_set)
         CHECK(rad_state_available(pool) == 20 - num_out);
         CHECK_OK(rad_state_pool_check(pool, NULL));
     }
+    rad_state_pool_destroy(pool);
+}
+
+/* Who takes some in each step has the same ones all the time, whoever keeps how many meanwhile, as
+ * long as there are others that nobody has had. */
+TEST(ready_states_stay_with_those_who_give_them_back)
+{
+    enum { STATES = 40, READY = 4 };
+    uint64_t dice = test_seed();
+    rad_state_pool *pool = make_states(STATES, 0, NULL);
+    bool had[STATES + 1] = {0};
+    rad_state kept, mine[READY];
+    CHECK_OK(rad_state_alloc(pool, &kept));
+    had[kept] = true;
+    state_pool_make_ready(pool, READY);
+    CHECK(rad_state_available(pool) == STATES - 1);
+    CHECK_OK(rad_state_pool_check(pool, NULL));
+    for (int step = 0; rad_state_available(pool) > READY; step++) {
+        const uint32_t count = (uint32_t)(test_random(&dice) % READY) + 1;
+        for (uint32_t i = 0; i < count; i++) {
+            CHECK_OK(state_pool_alloc_ready(pool, &mine[i]));
+            CHECK(mine[i] >= 2 && mine[i] < 2 + READY);
+        }
+        if (test_random(&dice) % 2) {
+            CHECK_OK(rad_state_alloc(pool, &kept));
+            CHECK(kept >= 2 + READY && !had[kept]);
+            had[kept] = true;
+        }
+        for (uint32_t i = 0; i < count; i++)
+            CHECK_OK(rad_state_free(pool, mine[i]));
+        CHECK_OK(rad_state_pool_check(pool, NULL));
+    }
+    for (int i = 0; i < READY; i++) /* nobody else's are left */
+        CHECK_OK(rad_state_alloc(pool, &kept));
+    CHECK(state_pool_alloc_ready(pool, &kept) == RAD_FULL);
+    CHECK(rad_state_alloc(pool, &kept) == RAD_FULL);
+    CHECK_OK(rad_state_pool_check(pool, NULL));
     rad_state_pool_destroy(pool);
 }
 

@@ -19,7 +19,7 @@ bool id_stack_init(id_stack *s, const rad_env *env, uint32_t count)
     if (!s->free || !s->taken) return false;
     for (uint32_t i = 0; i < count; i++)
         s->free[i] = count - i; /* 1 leaves first */
-    s->num_free = count;
+    s->num_free = s->num_fresh = count;
     return true;
 }
 
@@ -44,6 +44,11 @@ rad_status id_stack_check(const id_stack *s, const rad_env *env, const char *poo
         else
             bits_set(seen, id);
     }
+    for (uint32_t i = 0; i < s->num_fresh && !status; i++)
+        if (s->num_fresh > s->num_free || s->free[i] != s->count - i)
+            status = rad_fail(err, RAD_E_CORRUPT,
+                              "%s: %u of %u free ones were never out, and %s %u is not", pool,
+                              s->num_fresh, s->num_free, what, s->count - i);
     for (uint32_t id = 1; id <= s->count && !status; id++)
         if (bits_get(seen, id) == id_stack_is_out(s, id))
             status = rad_fail(err, RAD_E_CORRUPT, "%s: %s %u is %s", pool, what, id,

@@ -1,7 +1,8 @@
 /* id_stack.h - ids 1..count that are handed out and come back: rows, recurrent states.
  *
- *     free[]    | 3 | 1 |        the id freed last leaves first; at the start 1 does
- *     taken     . 0 1 0 1 ...    a bit per id: it catches one that is freed twice
+ *     free[]    | 5 | 4 | 3 | 1 |    the id freed last leaves first; at the start 1 does
+ *                       ^ num_fresh = 2: nobody has had those below yet
+ *     taken     . 0 1 0 0 0 ...    a bit per id: it catches one that is freed twice
  *
  * Invariant, verified by id_stack_check: each id is on the stack or taken, never both.
  *
@@ -16,6 +17,7 @@
 typedef struct id_stack {
     uint32_t count;
     uint32_t num_free;
+    uint32_t num_fresh; /* of these, at the bottom */
     uint32_t *free;  /* [count] */
     uint64_t *taken; /* a bit for each of 0..count */
 } id_stack;
@@ -34,9 +36,23 @@ static inline uint32_t id_stack_take(id_stack *s, const rad_env *env)
 {
     if (!s->num_free) return 0;
     uint32_t id = s->free[--s->num_free];
+    s->num_fresh = RAD_MIN(s->num_fresh, s->num_free);
     RAD_ASSERT_ENV(env, !id_stack_is_out(s, id));
     bits_set(s->taken, id);
     return id;
+}
+
+/* One that nobody has had, while there are any; the one that was freed last takes its place. */
+static inline uint32_t id_stack_take_fresh(id_stack *s, const rad_env *env)
+{
+    if (s->num_fresh) {
+        uint32_t *fresh = &s->free[s->num_fresh - 1], *top = &s->free[s->num_free - 1];
+        const uint32_t id = *fresh;
+        *fresh = *top;
+        *top = id;
+        s->num_fresh--;
+    }
+    return id_stack_take(s, env);
 }
 
 /* False, and nothing happened: it is not out. */

@@ -29,6 +29,7 @@ struct rad_state_pool {
     bool owns_memory;
     bool pinned; /* memory of the device's, but the host's */
     bool on_host;
+    bool keeps_ready; /* what was given back is for state_pool_alloc_ready */
     state_wait_fn wait; /* NULL: nobody brings anything */
     void *wait_user;
 };
@@ -124,12 +125,35 @@ int rad_state_is_taken(const rad_state_pool *pool, rad_state state)
     return state >= 0 && id_stack_is_out(&pool->states, (uint32_t)state);
 }
 
-rad_status rad_state_alloc(rad_state_pool *pool, rad_state *state)
+static rad_status alloc_state(rad_state_pool *pool, bool fresh, rad_state *state)
 {
-    uint32_t taken = id_stack_take(&pool->states, &pool->env);
+    const uint32_t taken = fresh ? id_stack_take_fresh(&pool->states, &pool->env)
+                                 : id_stack_take(&pool->states, &pool->env);
     if (!taken) return RAD_FULL;
     *state = (rad_state)taken;
     return RAD_OK;
+}
+
+rad_status rad_state_alloc(rad_state_pool *pool, rad_state *state)
+{
+    return alloc_state(pool, pool->keeps_ready, state);
+}
+
+rad_status state_pool_alloc_ready(rad_state_pool *pool, rad_state *state)
+{
+    return alloc_state(pool, false, state);
+}
+
+void state_pool_make_ready(rad_state_pool *pool, uint32_t count)
+{
+    const uint32_t end = pool->states.num_fresh; /* taken from there, and given back */
+    count = RAD_MIN(count, end);
+    pool->keeps_ready = true;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t state = pool->states.free[end - 1 - i];
+        (void)device_populate(pool->device, pool->memory + state * pool->stride, pool->stride);
+    }
+    pool->states.num_fresh = end - count;
 }
 
 rad_status rad_state_free(rad_state_pool *pool, rad_state state)

@@ -15,6 +15,14 @@ rad_status state_pool_move(const rad_state_pool *host, rad_state host_state,
 void *state_pool_record(const rad_state_pool *host, rad_state state);
 size_t state_pool_record_bytes(const rad_state_pool *host);
 
+/* For who takes states and gives them back in every step, and cannot wait for the kernel to give
+ * memory for them: makes the memory of `count` states ready that nobody has had, or of as many as
+ * there are. From now on rad_state_alloc takes such as nobody has had while there are any, so that
+ * these stay with state_pool_alloc_ready, which takes the one that was given back last. Where the
+ * device makes nothing ready the first write does. */
+void state_pool_make_ready(rad_state_pool *pool, uint32_t count);
+rad_status state_pool_alloc_ready(rad_state_pool *pool, rad_state *state);
+
 /* Who brings states into the pool while it is in use: `wait` returns once what was begun is there.
  * It is called by whoever asks where a state is. Registered while nobody uses the pool; RAD_E_LIMIT
  * in words: somebody else is registered. */

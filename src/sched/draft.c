@@ -19,8 +19,7 @@
 enum {
     FIRST_ROWS = 2, /* that the first step with drafts has */
     PLAIN_EVERY = 64,
-    ASK_EVERY = 8, /* steps, where rows would be too dear even for what is certain */
-    STATES_SHARE = 8 /* of all states; so many of them may be drafts' though none is free */
+    ASK_EVERY = 8 /* steps, where rows would be too dear even for what is certain */
 };
 static const float KEEP = 0.95f, KEEP_OF_ALL = 0.998f, KEEP_DOUBTED = 0.98f;
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
@@ -212,7 +211,7 @@ static uint64_t states_for_drafts(const scheduler *s, uint64_t room)
     const uint64_t others = states_for_others(s), available = rad_state_available(pool),
                    unused = available - RAD_MIN(available, others);
     return RAD_MIN(room - RAD_MIN(room, others),
-                   RAD_MAX(unused, rad_state_pool_num_states(pool) / STATES_SHARE));
+                   RAD_MAX(unused, rad_state_pool_num_states(pool) / STATE_DRAFTS_SHARE));
 }
 
 static draft_room room_for_drafts(const scheduler *s, uint32_t num_decodes, uint64_t decode_pages)

@@ -240,7 +240,7 @@ static rad_status take_working_copies(schedule_batch *b, const schedule_pools *p
         rad_req_kv *kv = &b->reqs[i]->kv;
         bool ok = kv->state || state_take(&pools->states, pools->tree_cache, &kv->state);
         for (uint32_t k = 0; ok && k < b->num_drafts[i]; k++) {
-            ok = state_take_spare(&pools->states, pools->tree_cache,
+            ok = state_take_draft(&pools->states, pools->tree_cache,
                                   &b->draft_states[b->num_draft_states]);
             b->num_draft_states += ok;
         }

@@ -392,6 +392,7 @@ static rad_status create_states(scheduler *s, rad_error *err)
     m->interval = interval;
     m->turn_token = p->turn_token ? p->turn_token : -1;
     m->keeps = p->cache_kind != RAD_CACHE_CHUNK;
+    if (status == RAD_OK) state_expect_drafts(m, s->drafts.rows);
     m->tap = s->pools.tap;
     return status;
 }

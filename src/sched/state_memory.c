@@ -5,7 +5,10 @@
  * that was written by nobody, or by a step that failed. */
 #include "sched/state_memory.h"
 
+#include "mem/state_pool.h"
+
 enum { LEAST_INTERVAL = 256, MOST_INTERVAL = 4096, SHARE_OF_PROMPT = 4 };
+enum { MOST_READY = 16 /* drafts that a step has in most cases; the rest it makes ready itself */ };
 
 rad_status state_memory_init(state_memory *m, const rad_env *env, runner *model,
                              uint32_t num_states, uint32_t page_size, rad_error *err)
@@ -71,6 +74,18 @@ uint32_t state_to_come(const state_memory *m, const rad_req_kv *kv)
 {
     if (!m->pool) return 0;
     return !kv->state + (m->keeps && m->page_size > 1 && !kv->spare_state);
+}
+
+void state_expect_drafts(const state_memory *m, uint32_t rows)
+{
+    if (!m->pool || !rows) return;
+    const uint32_t share = rad_state_pool_num_states(m->pool) / STATE_DRAFTS_SHARE;
+    state_pool_make_ready(m->pool, RAD_MIN(RAD_MIN(rows, share), (uint32_t)MOST_READY));
+}
+
+bool state_take_draft(const state_memory *m, rad_cache *cache, rad_state *out)
+{
+    return state_pool_alloc_ready(m->pool, out) == RAD_OK || state_take_spare(m, cache, out);
 }
 
 /* ---- a step ---- */

@@ -40,7 +40,8 @@
 enum {
     STATE_LEAST = 2,         /* states with which one request gets on: its own, and its snapshot */
     STATE_MOST_POINTS = 128, /* in one step of one request */
-    STATE_NEAR = 16          /* tokens that are not worth a snapshot */
+    STATE_NEAR = 16,         /* tokens that are not worth a snapshot */
+    STATE_DRAFTS_SHARE = 8   /* of all states; so many of them may be drafts' though none is free */
 };
 
 typedef struct state_memory {
@@ -74,6 +75,13 @@ bool state_take(const state_memory *m, rad_cache *cache, rad_state *out);
 
 /* The same for a snapshot or a spare: no write is given up for it. */
 bool state_take_spare(const state_memory *m, rad_cache *cache, rad_state *out);
+
+/* Steps will have drafts, in as many rows: what stands behind each is written in a step and given
+ * back, mostly. So drafts have the same states again and again, of which some are made ready now: the
+ * kernel takes as long for the memory of a new one as a step with a draft takes more than one
+ * without, and longer. All others take states that nobody has had, as long as there are any. */
+void state_expect_drafts(const state_memory *m, uint32_t rows);
+bool state_take_draft(const state_memory *m, rad_cache *cache, rad_state *out);
 
 /* States that a request holds of its own; and those that it will still take, but for snapshots. */
 uint32_t state_held(const rad_req_kv *kv);
