@@ -1,5 +1,5 @@
 /* test_draft_price.c - what a pass of a head and a row are believed to cost on a machine that
- * others use as well: however the first ones were measured, a head that pays comes to be asked, and
+ * others use as well: however the first ones were measured, a head that pays comes to be asked in nearly all runs, and
  * one that does not costs no more than its budget. */
 #include "head_double.h"
 
@@ -57,8 +57,9 @@ static double gain(const head_story *s, uint32_t from, uint32_t end)
 }
 
 /* Right nine times of ten: whatever was measured at first, after some answers it is asked as it is
- * where nobody disturbs. */
-TEST(a_head_that_pays_is_never_shut_out_for_good)
+ * where nobody disturbs. In about one run of a hundred it is not after 2,300 steps: several of its
+ * first prices were disturbed alike, and those are believed. So of many runs a tenth may be so. */
+TEST(a_head_that_pays_is_hardly_ever_shut_out)
 {
     static const uint32_t sizes[] = {1, 4};
     const uint64_t seed = seed_of_run(), rounds = 24;
@@ -67,17 +68,20 @@ TEST(a_head_that_pays_is_never_shut_out_for_good)
         for (size_t noise = 0; noise < RAD_COUNT(noises); noise++) {
             const int runs = noise ? (int)test_scale(4, 30) : 1;
             double least = 1e9, first = 1e9;
+            int shut_out = 0;
             for (int i = 0; i < runs; i++) {
                 const head_story s = story(noise, sizes[k], 900, mix64(seed + (uint64_t)i));
                 const double late = gain(&s, rounds - 6, rounds);
+                if (!noise) undisturbed = late;
+                shut_out += late <= 1 + (undisturbed - 1) / 4;
                 least = RAD_MIN(least, late);
                 first = RAD_MIN(first, gain(&s, 0, 6));
             }
-            if (!noise) undisturbed = least;
-            print_message("%u requests, noise %s: %.2f times as fast at first, %.2f later\n",
-                          sizes[k], noises[noise].name, first, least);
-            CHECK(undisturbed > 1.25 && least > 1 + (undisturbed - 1) / 4);
-            CHECK(first > 0.95);
+            print_message("%u requests, noise %s: %.2f times as fast at first, %.2f later at least; "
+                          "%d of %d runs shut out\n",
+                          sizes[k], noises[noise].name, first, least, shut_out, runs);
+            CHECK(undisturbed > 1.25 && shut_out <= runs / 10);
+            CHECK(first > 0.95 && least > 0.97);
         }
     }
 }
