@@ -129,7 +129,8 @@ static int measure(bench_plan *plan, const char *what, bench_file files[FILES])
 {
     static bench_table table;
     rad_error err = {0};
-    rad_status status = bench_suite_check(plan, has_word(what, "drafts"), &err);
+    rad_status status =
+        bench_suite_check(plan, has_word(what, "suite"), has_word(what, "drafts"), &err);
     int code = 0;
     for (int i = 0; i < FILES && status == RAD_OK; i++)
         status = bench_file_open(&files[i], &err);
@@ -194,7 +195,8 @@ int cmd_bench(int argc, char **argv)
          .name = "workload",
          .arg = "NAME",
          .target = &plan.workloads,
-         .help = "Only this one of the suite, or of drafts; may be given more than once."},
+         .help = "Only this one of the suite, or of drafts one of\n" BENCH_DRAFTS_NAMES
+                 ".\nMay be given more than once."},
         {.kind = CLI_TEXT,
          .name = "scale",
          .arg = "cpu|paper",

@@ -85,9 +85,9 @@ rad_status bench_engine_mode(bench_plan *plan, bench_mode mode, rad_error *err);
 /* bench_start.c: makes the engine with the cache three times; leaves none there. */
 rad_status bench_start(bench_plan *plan, rad_error *err);
 
-/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for does not exist; `drafts`:
- * it may also be a case of these. */
-rad_status bench_suite_check(const bench_plan *plan, bool drafts, rad_error *err);
+/* bench_suite.c: RAD_E_INVAL in words when a workload that was asked for is none of the suite nor a
+ * case of drafts, whichever of them run: nothing would be measured. */
+rad_status bench_suite_check(const bench_plan *plan, bool suite, bool drafts, rad_error *err);
 bool bench_is_chosen(const bench_plan *plan, const char *name);
 
 /* bench_suite.c: all chosen workloads; `table` is filled as far as it went. */
@@ -127,6 +127,7 @@ rad_status bench_tree(bench_plan *plan, rad_error *err);
 /* bench_drafts.c: answers with guessed tokens and without; makes an engine of its own, and leaves
  * none. */
 rad_status bench_drafts(bench_plan *plan, rad_error *err);
+#define BENCH_DRAFTS_NAMES "file, foretold, calls, again, alike, talk, own, never"
 bool bench_drafts_has(const char *name); /* a case of it */
 
 /* bench_report.c */

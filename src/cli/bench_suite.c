@@ -25,16 +25,23 @@ bool bench_is_chosen(const bench_plan *plan, const char *name)
     return plan->workloads.count == 0;
 }
 
-rad_status bench_suite_check(const bench_plan *plan, bool drafts, rad_error *err)
+static bool suite_has(const char *name)
+{
+    uint32_t k = 0;
+    while (workload_suite_name(k) && strcmp(workload_suite_name(k), name))
+        k++;
+    return workload_suite_name(k);
+}
+
+rad_status bench_suite_check(const bench_plan *plan, bool suite, bool drafts, rad_error *err)
 {
     for (uint32_t i = 0; i < plan->workloads.count; i++) {
-        uint32_t k = 0;
-        while (workload_suite_name(k) && strcmp(workload_suite_name(k), plan->workloads.texts[i]))
-            k++;
-        if (!workload_suite_name(k) && !(drafts && bench_drafts_has(plan->workloads.texts[i])))
-            return rad_fail(err, RAD_E_INVAL,
-                            "there is no workload '%s' (radish help bench; e.g. %s)",
-                            plan->workloads.texts[i], workload_suite_name(0));
+        const char *name = plan->workloads.texts[i];
+        if ((suite && suite_has(name)) || (drafts && bench_drafts_has(name))) continue;
+        return rad_fail(err, RAD_E_INVAL, "there is no workload '%s'%s%s%s%s", name,
+                        suite ? " (radish help bench; e.g. " : "",
+                        suite ? workload_suite_name(0) : "", suite ? ")" : "",
+                        drafts ? "; of drafts: " BENCH_DRAFTS_NAMES : "");
     }
     return RAD_OK;
 }

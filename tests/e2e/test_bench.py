@@ -222,6 +222,10 @@ def test_mistakes():
     check("fp8_e5m2 or int8, not 'int4'" in err, err)
     out, err = radish("bench", TINY, "--workload", "nope", want=1)
     check("no workload 'nope'" in err and not out, (out, err))  # before the speed is measured
+    for what, name, words in (("drafts", "mmlu_5shot", "of drafts: file, foretold,"),
+                              ("suite", "file", "e.g. mmlu_5shot")):  # one of the other measures nothing
+        out, err = radish("bench", TINY, "--what", what, "--workload", name, want=1)
+        check(f"no workload '{name}'" in err and words in err and not out, (out, err))
     _, err = radish("bench", TINY, "--what", "suite", "--scale", "paper", "--workload", "react",
                     want=1)
     check("context" in err, err)
