@@ -99,8 +99,9 @@ class SWATokenToKVPoolAllocator(PagedTokenToKVPoolAllocator):
     def alloc_extend_swa_tail(self, prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc, extend_num_tokens,
                               swa_tail_len):
         """One request's slots, of which only the last swa_tail_len need a window side: their pages have one."""
-        (first,), (end,), page_size = prefix_lens_cpu.tolist(), seq_lens_cpu.tolist(), self.page_size
-        if first % page_size or end - first != extend_num_tokens or not 0 <= swa_tail_len <= extend_num_tokens:
+        firsts, ends, page_size = prefix_lens_cpu.tolist(), seq_lens_cpu.tolist(), self.page_size
+        first, end = firsts[0], ends[0]
+        if len(firsts) != 1 or len(ends) != 1 or first % page_size or end - first != extend_num_tokens or not 0 <= swa_tail_len <= extend_num_tokens:
             raise NotImplementedError("radish.sglang: a tail with windows is for one request, from a page's start on")
         pages = -(-end // page_size)
         windows = pages - (end - swa_tail_len) // page_size if swa_tail_len else 0
@@ -127,7 +128,7 @@ class SWATokenToKVPoolAllocator(PagedTokenToKVPoolAllocator):
     def free_swa(self, free_index):
         """The pages of these slots lose their window side; who has none loses nothing."""
         if free_index.numel():
-            self.core.free_window((free_index // self.page_size).to("cpu", torch.int64))
+            self.core.free_window((free_index // self.page_size).cpu())
             self._unmap(free_index)
 
     def move_window(self, source, target):

@@ -159,6 +159,22 @@ class Components(unittest.TestCase):
         req.swa_evicted_seqlen = upto
         cache.dec_swa_lock_only(req.last_node, req.swa_uuid_for_lock)
 
+    def test_what_is_refused_changes_nothing(self):
+        for page in (1, 4):
+            pool = self.pages(64, 32, page, True)
+            slots = pool.alloc(16)
+            before = pool.full_to_swa_index_mapping.clone()
+            for wrong in (slots.float(), slots.reshape(4, 4), torch.tensor([-4]), torch.tensor([0]), torch.tensor([1 << 40]),
+                          torch.tensor([64 + page]), torch.cat((slots, torch.tensor([64])))):
+                for free in (pool.free, pool.free_swa):
+                    with self.assertRaises((TypeError, ValueError, RuntimeError)):
+                        free(wrong)
+                    self.assertEqual((pool.full_available_size(), pool.swa_available_size()), (48, 16))
+                    self.assertTrue(torch.equal(pool.full_to_swa_index_mapping, before))
+            two = torch.tensor([0, 4])
+            with self.assertRaisesRegex(NotImplementedError, "one request"):
+                pool.alloc_extend_swa_tail(two, two, two + 4, two + 4, torch.tensor([-1, -1]), 8, 4)
+
     def test_both_pools_are_resized_before_a_cache_stands_on_them(self):
         for page in (1, 4):
             pool = self.pages(64, 32, page, True)
