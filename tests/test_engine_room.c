@@ -92,10 +92,11 @@ TEST(what_is_foretold_is_what_is_allocated)
                                         "story"};
     for (size_t m = 0; m < 1 + RAD_COUNT(names); m++)
         for (size_t i = 0; i < RAD_COUNT(cases); i++) {
-            char path[512] = MODEL, weights[40], buffers[40];
+            const char *path = MODEL;
+            char weights[40], buffers[40];
             if (m) {
                 snprintf(weights, sizeof weights, "%s.gguf", names[m - 1]);
-                snprintf(path, sizeof path, "%s", test_made(weights));
+                path = test_made(weights);
             }
             engine_params p = {.model_path = path,
                                .dtype = cases[i].dtype,
