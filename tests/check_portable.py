@@ -2,11 +2,17 @@
 """check_portable.py ROOT CC - the few places that only some machines can compile stay guarded.
 
 Seen with the compiler at hand: a machine without x86 or glibc is one whose macros are taken away
-behind the system's headers. tools/run-ports.sh (make test-long) builds for such machines in earnest.
+behind the system's headers. tools/run-ports.sh (make test-long) builds for such machines in earnest; what
+tests/musl/check_musl.py gives a compiler in CMake's place is enough for the sources that CMakeLists.txt tells something.
 """
 import pathlib
+import re
 import subprocess
 import sys
+import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "musl"))
+import check_musl
 
 READ_WORDS = """#include "base/base.h"
 #include <stddef.h>
@@ -41,6 +47,27 @@ def has_clones(root, cc, undo, *flags):
     return "indirect_function" in compiled(root, cc, READ_WORDS.format(undo=undo), *flags)
 
 
+def told(root):
+    """Sources that know something from CMakeLists.txt: a definition, the commit, instructions."""
+    lists = "".join(path.read_text() for path in [root / "CMakeLists.txt", *root.glob("*/CMakeLists.txt")])
+    words = {*re.findall(r"\bRADISH_\w+(?==\\?\")", lists), "<radish_commit.h>", "/ptx_text.h\""}
+    return [path for path in [*root.glob("src/*/*.c"), *root.glob("tests/*.c")]
+            if path.stem.endswith(("_dotprod", "_i8mm")) or any(word in path.read_text() for word in words)]
+
+
+def musl_flags(root, cc):
+    """What a source of those says to check_musl's flags."""
+    with tempfile.TemporaryDirectory() as out:
+        common = [cc, *check_musl.FLAGS, f"-I{root}/include", f"-I{root}/src", f"-I{root}/tests",
+                  *check_musl.definitions(root, pathlib.Path(out))]
+        by_name = check_musl.machine_flags(root, cc)
+        for source in told(root):
+            extra = next((flags for ending, flags in by_name if source.name.endswith(ending)), [])
+            code, words = check_musl.run([*common, *extra, "-fsyntax-only", source])
+            if code:
+                yield f"{source.relative_to(root)} with check_musl.py's flags:\n{words[:2000]}"
+
+
 def main(root, cc):
     macros = subprocess.run([cc, "-dM", "-E", "-include", "stdint.h", "-x", "c", "/dev/null"], capture_output=True,
                             text=True, check=True).stdout
@@ -58,6 +85,7 @@ def main(root, cc):
             wrong.append(f"{path.relative_to(root)}: target_clones belong to read_words.h, which guards them")
         if path.suffix == ".c" and ("setkind_np" in text or "preadv2" in text):
             compiled(root, cc, POISON.format(source=path))
+    wrong += musl_flags(root, cc)
     print("\n".join(wrong) or "clones and glibc's own functions are guarded")
     return 1 if wrong else 0
 

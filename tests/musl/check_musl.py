@@ -46,11 +46,24 @@ def link_headers(out):
     return folder
 
 
-def machine_flags(root):
-    """The instruction sets that CMakeLists.txt names for file names: [(ending, flags)]."""
+def machine_flags(root, cc):
+    """The instruction sets that CMakeLists.txt names for file names, of them what this machine's compiler
+    knows: [(ending, flags)]."""
     rows = re.findall(r'MATCHES "(_\w+)\\\\\.c\$"\)\s+set_source_files_properties\(\S+ PROPERTIES COMPILE_OPTIONS\s+"([^"]+)"',
                       (root / "CMakeLists.txt").read_text())
-    return [(f"{ending}.c", flags.split(";")) for ending, flags in rows]
+    sets = [(f"{ending}.c", flags.split(";")) for ending, flags in rows]
+    return [(ending, flags) for ending, flags in sets
+            if not run([cc, *flags, "-E", "-x", "c", "/dev/null", "-o", "/dev/null"])[0]]
+
+
+def definitions(root, out):
+    """What CMakeLists.txt has sources know of themselves, and of the build."""
+    commit = out / "commit"
+    code, words = run(["cmake", f"-DSOURCE={root}", f"-DOUT={commit / 'radish_commit.h'}", "-P", root / "cmake/commit.cmake"])
+    if code:
+        sys.exit(f"check_musl: cmake/commit.cmake: {words}")
+    return ["-isystem", commit, f'-DRADISH_SOURCE_DIR="{root}"', f'-DRADISH_SRC="{root}/src"',
+            '-DRADISH_BUILD_TYPE="musl"', '-DRADISH_BUILD_SANITIZE=""']
 
 
 def rooms_of(root, path, seen):
@@ -72,9 +85,9 @@ def run(command, **more):
 
 def main(root, out, jobs):
     include = link_headers(out)
-    by_name = machine_flags(root)
+    by_name = machine_flags(root, "musl-gcc")
     common = ["musl-gcc", *FLAGS, f"-I{root}/include", f"-I{root}/src", f"-I{root}/tests/musl", f"-I{root}/tests",
-              f"-I{root}/bench", "-isystem", include, f'-DRADISH_SOURCE_DIR="{root}"']
+              f"-I{root}/bench", "-isystem", include, *definitions(root, out)]
     sources = [p for d in ("src/*", "tests", "bench", "examples", "tests/musl") for p in sorted(root.glob(f"{d}/*.c"))]
     objects, failed = {}, []
 
