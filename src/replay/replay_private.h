@@ -46,6 +46,8 @@ void replay_compare_status(replay *p, const record_op *op, rad_status ours, uint
 
 /* An operation of the host tier that is no request's. False: it is none. */
 bool replay_of_tiers(replay *p, const record_op *op);
+/* What is counted of it so far. */
+void replay_count_tiers(replay *p);
 void replay_load_back(replay *p, live *q, const record_op *op, const rad_key *key);
 
 /* The operation found done what the record said that it finds. */

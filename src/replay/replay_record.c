@@ -374,17 +374,25 @@ static rad_status of_request(replay *p, const record_op *op, rad_error *err)
 
 /* ---- operations ---- */
 
+/* Prompt and cached tokens are counted as requests are admitted. */
+static void count_ours(replay *p)
+{
+    record_counters *ours = &p->result->ours;
+    rad_cache_stats stats;
+    rad_cache_get_stats(p->c.cache, &stats);
+    ours->evicted_tokens = stats.evicted_tokens;
+    ours->inserted_tokens = stats.inserted_tokens;
+    ours->num_nodes = stats.num_nodes;
+    ours->splits = stats.splits;
+    ours->merges = stats.merges;
+    if (p->c.tiers) replay_count_tiers(p);
+}
+
 static void compare_counters(replay *p, const record_op *op)
 {
     replay_result *r = p->result;
-    rad_cache_stats stats;
-    rad_cache_get_stats(p->c.cache, &stats);
+    count_ours(p);
     r->comparisons++;
-    r->ours.evicted_tokens = stats.evicted_tokens;
-    r->ours.inserted_tokens = stats.inserted_tokens;
-    r->ours.num_nodes = stats.num_nodes;
-    r->ours.splits = stats.splits;
-    r->ours.merges = stats.merges;
     r->recorded.prompt_tokens = op->field[0];
     r->recorded.cached_tokens = op->field[1];
     r->recorded.evicted_tokens = op->field[2];
@@ -508,7 +516,10 @@ rad_status replay_record(const rad_env *env, const void *bytes, uint64_t size,
         status = play(&p, &op, err);
         result->duration_us = op.time_us;
     }
-    if (status == RAD_NONE) status = rad_cache_check(p.c.cache, err);
+    if (status == RAD_NONE) {
+        count_ours(&p); /* of a record that was cut, more than was compared last */
+        status = rad_cache_check(p.c.cache, err);
+    }
     result->operations = record_num_ops(p.reader);
     result->lost = record_get_lost(p.reader);
     result->end = record_get_end(p.reader);

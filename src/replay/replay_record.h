@@ -19,13 +19,14 @@ typedef struct replay_result {
     record_head head; /* how the server's cache was made */
     uint64_t operations;
     uint64_t requests, finished, aborted, failed;
-    uint64_t differences;           /* answers that are not the recorded ones */
-    uint64_t unknown;               /* operations of requests whose arrival is not in the record */
-    uint64_t lost;                  /* operations that the record says it lacks */
-    uint64_t comparisons;           /* times that all counters were compared */
-    record_counters ours, recorded; /* the last time */
-    bool has_tiers;                 /* they were compared, too */
-    record_inexact inexact;         /* why the replay cannot be exact; 0: it can */
+    uint64_t differences;     /* answers that are not the recorded ones */
+    uint64_t unknown;         /* operations of requests whose arrival is not in the record */
+    uint64_t lost;            /* operations that the record says it lacks */
+    uint64_t comparisons;     /* times that all counters were compared */
+    record_counters ours;     /* at the end of what was replayed */
+    record_counters recorded; /* when they were compared last */
+    bool has_tiers;           /* below the device */
+    record_inexact inexact;   /* why the replay cannot be exact; 0: it can */
     record_end end;
     uint64_t duration_us;
     char first_difference[200]; /* "": none */

@@ -37,6 +37,16 @@ static void completed(replay *p, const record_op *op)
         replay_differ(p, op, "more transfers end than there can be");
 }
 
+void replay_count_tiers(replay *p)
+{
+    rad_hicache_stats s;
+    (void)rad_hicache_get_stats(p->c.tiers, &s);
+    p->result->has_tiers = true;
+    p->result->ours.written_tokens = s.written_tokens;
+    p->result->ours.loaded_tokens = s.loaded_tokens;
+    p->result->ours.host_evicted_tokens = s.host_evicted_tokens;
+}
+
 static void compare_tiers(replay *p, const record_op *op)
 {
     static const char *const names[] = {"tokens written to the host",
@@ -53,10 +63,7 @@ static void compare_tiers(replay *p, const record_op *op)
         s.written_tokens,     s.loaded_tokens, s.host_evicted_tokens, s.dropped_write_tokens,
         s.host_cached_tokens, s.failed_loads,  s.failed_writes,       s.tickets};
     replay_result *r = p->result;
-    r->has_tiers = true;
-    r->ours.written_tokens = ours[0];
-    r->ours.loaded_tokens = ours[1];
-    r->ours.host_evicted_tokens = ours[2];
+    replay_count_tiers(p);
     r->recorded.written_tokens = op->field[0];
     r->recorded.loaded_tokens = op->field[1];
     r->recorded.host_evicted_tokens = op->field[2];
