@@ -113,7 +113,7 @@ static bool answer_json(call *c, uint32_t pinned, uint32_t num_tokens)
     prompt_hits shown = cached_shown(&c->server->params, (prompt_hits){.cached = pinned});
     json_t *json = json_pack("{s:o, s:I, s:f}", "pinned_tokens", json_cached_tokens(c, shown),
                              "tokens", (json_int_t)num_tokens, "ttl_seconds",
-                             (double)c->request.pin_ns * 1e-9);
+                             (double)c->request.pin_ns / 1e9); /* 60 comes back as 60 */
     c->out = evbuffer_new();
     bool written = c->out && json_to_buffer(json, c->out);
     json_decref(json);

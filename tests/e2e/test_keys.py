@@ -196,6 +196,7 @@ def test_pins_are_for_ones_own_prefixes():
     def pin(s, key, path="/pin_prefix", want=200, **more):
         response, told = ask(s, key, path, {"token_ids": PROMPT["prompt"], **more})
         check(response.status == want, key, told)
+        check(want != 200 or "ttl_seconds" not in more or told["ttl_seconds"] == more["ttl_seconds"], more, told)
         return told.get("pinned_tokens")
 
     file, server = with_keys("--admin-api-key", "root-key", "--max-total-tokens", "1024")
