@@ -48,8 +48,8 @@ const char *record_inexact_name(unsigned why)
 {
     static const char *const names[RECORD_INEXACT_REASONS] = {
         [RECORD_INEXACT_NONE] = "nothing",
-        [RECORD_INEXACT_TIERS] = "the cache had tiers below the device with a store, windows or "
-                                 "states",
+        [RECORD_INEXACT_TIERS] = ("the cache had tiers below the device with a store, windows or "
+                                  "states"),
         [RECORD_INEXACT_KEPT] = "prefixes were pinned or retained while there was a host tier",
         [RECORD_INEXACT_CHUNK] = "the server ran without a prefix cache",
         [RECORD_INEXACT_TURNS] = "streaming sessions compare tokens within a page, and keep states",
