@@ -106,6 +106,10 @@ class Engine:
         if short > 0:
             cache.evict(types.SimpleNamespace(num_tokens=short))
         fresh = pool.alloc(need)
+        if fresh is None and not settled:  # copies to the host hold pages until they end
+            cache.writing_check(write_back=True)
+            cache.evict(types.SimpleNamespace(num_tokens=short))
+            fresh = pool.alloc(need)
         self.test.assertIsNotNone(fresh)
         self.rows.req_to_token[1, :have], self.rows.req_to_token[1, have:have + need] = slots, fresh
         everything = [*tokens, *answer]
