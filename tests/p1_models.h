@@ -173,12 +173,7 @@ static const tiny_model p1_latent = {.arch = "deepseek2",
 static inline gguf_file *p1_open(const tiny_model *m, tiny_writer *writer)
 {
     uint64_t state = 5;
-    gguf_file *file;
-    rad_error err = {0};
-    tiny_model_write(writer, m, &state);
-    rad_status status = gguf_open_memory(NULL, writer->b.bytes, writer->b.len, &file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
-    return file;
+    return tiny_model_open(writer, m, &state);
 }
 
 #endif

@@ -113,10 +113,8 @@ static scheduler_params params_of(rig *g, uint32_t page_size)
 static rig *open_rig(const tiny_model *m)
 {
     rig *g = calloc(1, sizeof *g);
-    gguf_file *file;
     uint64_t state = 4;
-    tiny_model_write(&g->writer, m, &state);
-    CHECK_OK(gguf_open_memory(NULL, g->writer.b.bytes, g->writer.b.len, &file, NULL));
+    gguf_file *file = tiny_model_open(&g->writer, m, &state);
     const model_runner_params params = {.dtype = RAD_F32,
                                         .max_batch_tokens = 1024,
                                         .max_batch_logits = 256,

@@ -40,12 +40,7 @@ static gguf_file *open_mixture(tiny_writer *w, uint64_t *seed, bool tied)
                            .context = 512,
                            .quantised = true};
     m.tied = tied;
-    gguf_file *file = NULL;
-    rad_error err = {0};
-    tiny_model_write(w, &m, seed);
-    rad_status status = gguf_open_memory(NULL, w->b.bytes, w->b.len, &file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
-    return file;
+    return tiny_model_open(w, &m, seed);
 }
 
 /* All logits of TOKENS tokens: alone in one batch, and in pieces of any size beside another
@@ -118,12 +113,7 @@ static gguf_file *open_recurrent(tiny_writer *w, const char *arch, bool quantise
     if (tiny_is(&m, "granitehybrid")) m.logit_scale = 2;
     if (!tiny_is(&m, "lfm2"))
         m.state_heads = 4, m.state_groups = 2, m.state_key = 24, m.state_value = 40;
-    gguf_file *file = NULL;
-    rad_error err = {0};
-    tiny_model_write(w, &m, seed);
-    rad_status status = gguf_open_memory(NULL, w->b.bytes, w->b.len, &file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
-    return file;
+    return tiny_model_open(w, &m, seed);
 }
 
 TEST(logits_of_recurrent_layers_do_not_depend_on_the_batch)
@@ -164,9 +154,7 @@ TEST(bf16_that_stays_has_the_logits_of_f32)
                               .expert_ffn = round % 2 ? 50 : 0,
                               .tied = round % 3 == 0};
         tiny_writer w;
-        gguf_file *file = NULL;
-        tiny_model_write(&w, &m, &seed);
-        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        gguf_file *file = tiny_model_open(&w, &m, &seed);
         rad_token ids[TOKENS];
         for (int i = 0; i < TOKENS; i++)
             ids[i] = (rad_token)(test_random(&seed) % m.vocab);
@@ -247,9 +235,7 @@ TEST(logits_of_quantised_experts_do_not_depend_on_the_batch)
                               .dense = round % 3 == 2,
                               .quantised = true};
         tiny_writer w;
-        gguf_file *file = NULL;
-        tiny_model_write(&w, &m, &seed);
-        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        gguf_file *file = tiny_model_open(&w, &m, &seed);
         check_batches(file, WEIGHTS_AS_FILE, &seed);
         check_batches(file, WEIGHTS_AS_DTYPE, &seed);
         gguf_close(file);

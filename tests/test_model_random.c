@@ -249,14 +249,11 @@ static void check_shape(const tiny_model *s, uint64_t *state, uint64_t seed,
                         const attn_backend *attn)
 {
     tiny_writer w;
-    tiny_model_write(&w, s, state);
-    gguf_file *file = NULL;
+    gguf_file *file = tiny_model_open(&w, s, state);
     rad_error err = {0};
-    rad_status status = gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
     model_config config;
     char words[400];
-    status = model_config_read(file, 0, &config, &err);
+    rad_status status = model_config_read(file, 0, &config, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     model_config_describe(&config, words, sizeof words);
 
@@ -387,12 +384,10 @@ static void check_type(const char *arch, uint32_t type)
     tiny_model m = full_shape(arch, 32);
     m.one_type = type == GGML_F32 ? TINY_F32 : type;
     tiny_writer w;
-    gguf_file *file;
+    gguf_file *file = tiny_model_open(&w, &m, &state);
     rad_token ids[TOKENS];
     double want[TOKENS * 9], clear;
     float got[TOKENS * 9], pieces[TOKENS * 9], *rest = pieces + 7 * 9, *first = pieces;
-    tiny_model_write(&w, &m, &state);
-    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
     const gguf_tensor *out = gguf_find_tensor(file, "blk.1.ffn_down_exps.weight");
     if (!out) out = gguf_find_tensor(file, "blk.1.ffn_down.weight");
     CHECKF(out && out->type == type, "%s: not of type %s\n", arch, ggml_type_name(type));
@@ -433,9 +428,7 @@ TEST(loading_any_architecture_survives_every_allocation_failing)
         tiny_model m = full_shape(archs[a], 8);
         m.longrope = !tiny_is(&m, "gemma4");
         tiny_writer w;
-        tiny_model_write(&w, &m, &state);
-        gguf_file *file;
-        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+        gguf_file *file = tiny_model_open(&w, &m, &state);
         bench_fail_every_allocation(file, RAD_F32);
         gguf_close(file);
         tiny_model_fini(&w);
@@ -463,11 +456,9 @@ TEST(heads_of_two_shapes_lie_apart)
                           .window_head_dim = 8,
                           .window_kv_heads = 4,
                           .shared_kv = 1};
-    gguf_file *file;
+    gguf_file *file = tiny_model_open(&w, &m, &state);
     rad_error err = {0};
     rad_token_to_kv_pool *pool = NULL;
-    tiny_model_write(&w, &m, &state);
-    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
     bench b = bench_create(file, RAD_F32, 1, NULL, 1);
     const runner_info *info = &b.model->info;
     CHECK(info->num_layers == 5 && info->window_layers == 4 && runner_layers_differ(info));
@@ -527,11 +518,9 @@ TEST(each_kind_of_head_is_described_with_its_own_rotation)
         "NEOX RoPE over 12 of 16, base", "(sliding layers over 12 of 24, base",
         "sliding window of 10 in 4 of 6 layers", "3 layers read others' K/V"};
     tiny_writer w;
-    gguf_file *file;
+    gguf_file *file = tiny_model_open(&w, &m, &state);
     model_config config;
     char said[400];
-    tiny_model_write(&w, &m, &state);
-    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
     CHECK_OK(model_config_read(file, 0, &config, NULL));
     model_config_describe(&config, said, sizeof said);
     for (size_t i = 0; i < RAD_COUNT(words); i++)
@@ -561,11 +550,9 @@ TEST(heads_of_two_shapes_without_a_window_are_refused)
                               .context = 64,
                               .window_head_dim = 8};
         tiny_writer w;
-        gguf_file *file;
+        gguf_file *file = tiny_model_open(&w, &m, &state);
         model_config config;
         rad_error err = {0};
-        tiny_model_write(&w, &m, &state);
-        CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
         CHECK(model_config_read(file, 0, &config, &err) ==
               (full ? RAD_E_UNSUPPORTED : RAD_E_FORMAT));
         CHECKF(strstr(err.text, words[full]), "%s\n", err.text);

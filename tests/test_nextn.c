@@ -37,10 +37,7 @@ typedef struct rig {
 
 static void open_file(rig *r, const tiny_model *m, uint64_t *state)
 {
-    tiny_model_write(&r->w, m, state);
-    rad_error err = {0};
-    const rad_status status = gguf_open_memory(NULL, r->w.b.bytes, r->w.b.len, &r->file, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
+    r->file = tiny_model_open(&r->w, m, state);
     for (uint32_t i = 0; i < RAD_COUNT(r->ids); i++)
         r->ids[i] = (rad_token)(test_random(state) % m->vocab);
 }

@@ -416,10 +416,8 @@ TEST(every_store_of_kv_gives_the_same_bits_warm_and_cold)
     static const rad_dtype stores[] = {RAD_F32, RAD_F16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
     uint64_t state = 6;
     tiny_writer writer;
-    gguf_file *file;
+    gguf_file *file = tiny_model_open(&writer, &p1_llama, &state);
     const uint32_t n = RAD_MAX(num_histories() / 5, 8u); /* some are aborted, or have few rows */
-    tiny_model_write(&writer, &p1_llama, &state);
-    CHECK_OK(gguf_open_memory(NULL, writer.b.bytes, writer.b.len, &file, NULL));
     for (size_t i = 0; i < RAD_COUNT(stores); i++)
         run_model(file, p1_llama.arch, RAD_BF16, stores[i], FAULT_NONE, n);
     gguf_close(file);

@@ -607,10 +607,8 @@ TEST(samples_of_a_model_do_not_depend_on_its_threads)
                                  .context = 256};
     static rig_req want[REQS], got[REQS];
     tiny_writer w;
-    gguf_file *file;
     uint64_t seed = 5;
-    tiny_model_write(&w, &m, &seed);
-    CHECK_OK(gguf_open_memory(NULL, w.b.bytes, w.b.len, &file, NULL));
+    gguf_file *file = tiny_model_open(&w, &m, &seed);
     for (uint32_t threads = 0; threads <= 3; threads++) {
         const model_runner_params p = {.dtype = RAD_F32, .num_threads = RAD_MAX(threads, 1u)};
         rig g = {.end_token = -1};

@@ -5,6 +5,8 @@
  *     tiny_model_write(&w, &m, &random_state);   // w.b.bytes, w.b.len: a GGUF file
  *     tiny_model_fini(&w);
  *
+ * tiny_model_open() opens it as well.
+ *
  * Which keys and tensors an architecture has is written down here once more, from GGUF's
  * conventions and not from src/model. */
 #ifndef TESTS_TINY_MODELS_H
@@ -676,6 +678,17 @@ static inline void tiny_model_write(tiny_writer *w, const tiny_model *m, uint64_
         tiny_tensor(w, "rope_factors_short.weight", 0, m->rope_dim / 2, 0, 1.5f);
     }
     gguf_builder_end(&w->b, w->data, w->len);
+}
+
+/* The file, whose bytes the writer has: that is the caller's to end after the file. */
+static inline gguf_file *tiny_model_open(tiny_writer *w, const tiny_model *m, uint64_t *state)
+{
+    gguf_file *file = NULL;
+    rad_error err = {0};
+    tiny_model_write(w, m, state);
+    rad_status status = gguf_open_memory(NULL, w->b.bytes, w->b.len, &file, &err);
+    CHECKF(status == RAD_OK, "%s: %s\n", m->arch, err.text);
+    return file;
 }
 
 static inline void tiny_model_fini(tiny_writer *w)

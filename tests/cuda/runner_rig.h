@@ -24,8 +24,7 @@ typedef struct model {
 static inline void make_model(model *m, const tiny_model *shape, uint64_t seed)
 {
     uint64_t state = seed;
-    tiny_model_write(&m->w, shape, &state);
-    CHECK_OK(gguf_open_memory(NULL, m->w.b.bytes, m->w.b.len, &m->file, NULL));
+    m->file = tiny_model_open(&m->w, shape, &state);
 }
 
 static inline void end_model(model *m)
