@@ -79,6 +79,7 @@ typedef struct hrig {
     rad_state_pool *states, *host_states;
     char *state_memory; /* of state 0 on the device; asking the pool waits for loads */
     rad_hicache_params params;
+    rad_cache_params tree; /* params.cache */
     rad_storage_identity identity;
     rad_storage opened;
 } hrig;
@@ -194,23 +195,23 @@ static inline void hrig_start(hrig *r, const hrig_options *o, hrig *keep)
         CHECK(host_kv_pool_num_pages(r->host) == o->host_pages);
     }
 
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .page_size = o->page_size,
-                             .kv_allocator = r->kv,
-                             .req_to_token_pool = r->rows,
-                             .window_tokens = o->window,
-                             .max_pinned_tokens = o->pinned_tokens,
-                             .max_nodes = o->max_nodes,
-                             .max_tokens = (uint64_t)o->cached_pages * o->page_size,
-                             .eviction = {.policy = o->eviction},
-                             .enable_kv_events = o->events,
-                             .kv_event_pages = o->event_pages,
-                             .explain_pages = o->explain_pages,
-                             .state_pool = r->states,
-                             .is_eagle = o->eagle};
+    r->tree = (rad_cache_params){.struct_size = sizeof r->tree,
+                                 .page_size = o->page_size,
+                                 .kv_allocator = r->kv,
+                                 .req_to_token_pool = r->rows,
+                                 .window_tokens = o->window,
+                                 .max_pinned_tokens = o->pinned_tokens,
+                                 .max_nodes = o->max_nodes,
+                                 .max_tokens = (uint64_t)o->cached_pages * o->page_size,
+                                 .eviction = {.policy = o->eviction},
+                                 .enable_kv_events = o->events,
+                                 .kv_event_pages = o->event_pages,
+                                 .explain_pages = o->explain_pages,
+                                 .state_pool = r->states,
+                                 .is_eagle = o->eagle};
     r->params = o->tiers;
     r->params.struct_size = sizeof r->params;
-    r->params.cache = &tree;
+    r->params.cache = &r->tree;
     r->params.host_pool = r->host;
     r->params.window_host_pool = r->window_host;
     r->params.host_states = r->host_states;

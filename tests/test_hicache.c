@@ -69,11 +69,6 @@ TEST(a_pool_that_too_many_wait_for_takes_no_tiers)
     rad_error err = {0};
     char waiters[RAD_KV_WAITERS];
     hrig_start(&r, &o, NULL);
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .page_size = 16,
-                             .kv_allocator = r.kv,
-                             .req_to_token_pool = r.rows};
-    r.params.cache = &tree;
     rad_cache_destroy(r.cache);
     for (uint32_t i = 0; i < RAD_KV_WAITERS; i++)
         CHECK_OK(rad_kv_pool_add_wait(r.pool, wait_for_nothing, &waiters[i], NULL));

@@ -177,11 +177,6 @@ TEST(create_survives_every_allocation_failing)
     o.storage = true;
     o.layout = RAD_HOST_LAYER_FIRST;
     hrig_start(&r, &o, NULL);
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .page_size = 16,
-                             .kv_allocator = r.kv,
-                             .req_to_token_pool = r.rows};
-    r.params.cache = &tree;
     test_env t;
     for (int threads = 0; threads < 2; threads++) {
         r.params.deterministic = !threads;

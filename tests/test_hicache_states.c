@@ -361,13 +361,6 @@ TEST(create_survives_every_allocation_failing)
     hrig_options o = stateful(2, 16);
     o.storage = true;
     hrig_start(&r, &o, NULL);
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .page_size = 2,
-                             .kv_allocator = r.kv,
-                             .req_to_token_pool = r.rows,
-                             .state_pool = r.states};
-    r.params.cache = &tree;
-    r.params.identity = &r.identity;
     test_env t;
     hrig_create_failing(&r, &t);
     rad_cache_destroy(r.cache);
@@ -384,9 +377,9 @@ TEST(create_survives_every_allocation_failing)
     CHECK_OK(rad_state_alloc(host, &taken));
     CHECK(rad_hicache_create(NULL, &r.params, &r.cache, &err) == RAD_E_INVAL && *err.text);
     CHECK_OK(rad_state_free(host, taken));
-    tree.state_pool = NULL;
+    r.tree.state_pool = NULL;
     CHECK(rad_hicache_create(NULL, &r.params, &r.cache, &err) == RAD_E_INVAL && *err.text);
-    tree.state_pool = r.states;
+    r.tree.state_pool = r.states;
     CHECK_OK(rad_hicache_create(NULL, &r.params, &r.cache, NULL));
     rad_state_pool_destroy(other);
     hrig_end(&r);

@@ -653,12 +653,6 @@ TEST(create_survives_every_allocation_failing)
         o.window_only = only;
         o.storage = true;
         hrig_start(&r, &o, NULL);
-        rad_cache_params tree = {.struct_size = sizeof tree,
-                                 .page_size = 2,
-                                 .window_tokens = WINDOW,
-                                 .kv_allocator = r.kv,
-                                 .req_to_token_pool = r.rows};
-        r.params.cache = &tree;
         hrig_create_failing(&r, &t);
         hrig_stop(&r, false);
         CHECK(t.bytes == 0);

@@ -530,15 +530,8 @@ TEST(create_survives_every_allocation_failing)
 {
     hrig r;
     hrig_options o = plain();
+    o.event_pages = o.explain_pages = 16;
     hrig_start(&r, &o, NULL);
-    rad_cache_params tree = {.struct_size = sizeof tree,
-                             .page_size = 2,
-                             .kv_allocator = r.kv,
-                             .req_to_token_pool = r.rows,
-                             .enable_kv_events = 1,
-                             .kv_event_pages = 16,
-                             .explain_pages = 16};
-    r.params.cache = &tree;
     test_env t;
     hrig_create_failing(&r, &t);
     rad_cache_stats stats;
