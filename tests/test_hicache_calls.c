@@ -1,24 +1,14 @@
 /* test_hicache_calls.c - calls of tiers by an engine that keeps its requests itself: what it
  * inserts from where a match ended goes down too, and the host gives up what it is
  * asked for. */
-#include "hicache_rig.h"
+#include "hicache_plain.h"
 
 #include <radish/match_handle.h>
-
-static hrig_options plain(void)
-{
-    return (hrig_options){.page_size = 16,
-                          .device_pages = 16,
-                          .host_pages = 64,
-                          .no_threads = true,
-                          .layout = RAD_HOST_PAGE_FIRST,
-                          .demote_tokens = UINT64_MAX};
-}
 
 TEST(what_is_inserted_through_a_handle_is_copied_too)
 {
     hrig r;
-    hrig_options o = plain();
+    hrig_options o = hrig_plain(16);
     hrig_start(&r, &o, NULL);
     hreq q = {0};
     rad_slot slots[96];
@@ -50,7 +40,7 @@ TEST(what_is_inserted_through_a_handle_is_copied_too)
 TEST(the_host_gives_up_what_it_is_asked_for)
 {
     hrig r;
-    hrig_options o = plain();
+    hrig_options o = hrig_plain(16);
     uint64_t evicted;
     hreq q = {0};
     hrig_start(&r, &o, NULL);
