@@ -183,14 +183,23 @@ static inline void rig_req_init(rig_req *q, const rad_token *ids, uint32_t n, ui
     CHECK_OK(req_init(&q->r, NULL, &p, NULL));
 }
 
-static inline rig_req *rig_add(rig *g, const rad_token *ids, uint32_t n, uint32_t max_new)
+/* With all that `p` asks for; its `user` is the request that is returned. */
+static inline rig_req *rig_add_as(rig *g, req_params p)
 {
-    rig_req *q = malloc(sizeof *q);
-    rig_req_init(q, ids, n, max_new);
+    rig_req *q = calloc(1, sizeof *q);
     rad_error err = {0};
+    p.user = q;
+    CHECK_OK(req_init(&q->r, NULL, &p, NULL));
     rad_status status = scheduler_add(g->s, &q->r, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     return q;
+}
+
+static inline rig_req *rig_add(rig *g, const rad_token *ids, uint32_t n, uint32_t max_new)
+{
+    return rig_add_as(
+        g, (req_params){
+               .ids = ids, .num_ids = n, .max_new_tokens = max_new, .sampling = {.top_p = 1}});
 }
 
 static inline void rig_drop(rig_req *q)

@@ -114,17 +114,12 @@ TEST(answers_of_a_namespace_are_recent_for_that_one_alone)
     g.s->drafts.at_any_price = true;
     for (int i = 0; i < 4; i++) {
         const uint64_t before = rig_stats(&g).drafts.proposed[DRAFT_RECENT];
-        rig_req *q = malloc(sizeof *q);
         rig_prompt(ids, 40, (uint64_t)i);
-        memset(q, 0, sizeof *q);
-        const req_params p = {.ids = ids,
-                              .num_ids = 40,
-                              .max_new_tokens = 200,
-                              .sampling = {.top_p = 1},
-                              .cache_salt = salts[i],
-                              .user = q};
-        CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-        CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+        rig_req *q = rig_add_as(&g, (req_params){.ids = ids,
+                                                 .num_ids = 40,
+                                                 .max_new_tokens = 200,
+                                                 .sampling = {.top_p = 1},
+                                                 .cache_salt = salts[i]});
         rig_run(&g);
         const uint64_t proposed = rig_stats(&g).drafts.proposed[DRAFT_RECENT] - before;
         CHECKF(!proposed == (i % 2 == 0), "%d: %llu\n", i, (unsigned long long)proposed);
@@ -420,16 +415,12 @@ TEST(an_answer_that_is_told_is_said)
         rig_prompt(ids, IDS, 1);
         for (uint32_t i = 0; i < TOLD; i++)
             told[i] = (rad_token)(5 + i % 12);
-        rig_req *q = calloc(1, sizeof *q);
-        const req_params p = {.ids = ids,
-                              .num_ids = IDS,
-                              .max_new_tokens = TOLD + MORE,
-                              .sampling = {.top_p = 1},
-                              .told = told,
-                              .num_told = TOLD,
-                              .user = q};
-        CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-        CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+        rig_req *q = rig_add_as(&g, (req_params){.ids = ids,
+                                                 .num_ids = IDS,
+                                                 .max_new_tokens = TOLD + MORE,
+                                                 .sampling = {.top_p = 1},
+                                                 .told = told,
+                                                 .num_told = TOLD});
         rig_run(&g);
         CHECK(q->finish == REQ_FINISH_LENGTH && q->num_out == TOLD + MORE);
         CHECK(!memcmp(q->out, told, sizeof told));
@@ -490,16 +481,11 @@ TEST(a_repeated_prompt_goes_the_way_that_it_went_before)
         rig_prompt(ids, IDS, 1);
         for (int time = 0; time < 3; time++) {
             const uint64_t steps = g.steps;
-            rig_req *q = malloc(sizeof *q);
-            memset(q, 0, sizeof *q);
-            const req_params p = {.ids = ids,
-                                  .num_ids = IDS,
-                                  .max_new_tokens = 160,
-                                  .sampling = {.top_p = 1},
-                                  .cache_salt = time == 1 ? "other" : NULL,
-                                  .user = q};
-            CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-            CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+            rig_req *q = rig_add_as(&g, (req_params){.ids = ids,
+                                                     .num_ids = IDS,
+                                                     .max_new_tokens = 160,
+                                                     .sampling = {.top_p = 1},
+                                                     .cache_salt = time == 1 ? "other" : NULL});
             rig_run(&g);
             CHECK(time < 2 ? g.steps - steps >= 160 : g.steps - steps < 160 / 8);
             rig_expect(q, 160);

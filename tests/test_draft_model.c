@@ -134,16 +134,11 @@ TEST(a_cached_prefix_is_not_computed_by_the_small_model_again)
         rig_prompt(ids, LONG, 1);
         for (size_t i = 0; i < RAD_COUNT(salts); i++) {
             const uint64_t rows = small.rows;
-            rig_req *q = malloc(sizeof *q);
-            memset(q, 0, sizeof *q);
-            const req_params p = {.ids = ids,
-                                  .num_ids = LONG,
-                                  .max_new_tokens = SAID,
-                                  .sampling = {.top_p = 1},
-                                  .cache_salt = salts[i],
-                                  .user = q};
-            CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-            CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+            rig_req *q = rig_add_as(&g, (req_params){.ids = ids,
+                                                     .num_ids = LONG,
+                                                     .max_new_tokens = SAID,
+                                                     .sampling = {.top_p = 1},
+                                                     .cache_salt = salts[i]});
             rig_run(&g);
             rig_expect(q, SAID);
             const uint64_t computed = small.rows - rows;

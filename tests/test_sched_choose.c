@@ -374,18 +374,12 @@ TEST(a_runner_that_samples_wrongly_fails_who_was_meant_alone)
 static rig_req *add_with_rule(rig *g, const rad_token *ids, uint32_t max_new, token_rule *rule,
                               sampling_params sampling)
 {
-    rig_req *q = malloc(sizeof *q);
-    memset(q, 0, sizeof *q);
-    const req_params p = {.ids = ids,
-                          .num_ids = IDS,
-                          .max_new_tokens = max_new,
-                          .sampling = sampling,
-                          .rule = rule,
-                          .ignore_eos = true,
-                          .user = q};
-    CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-    CHECK_OK(scheduler_add(g->s, &q->r, NULL));
-    return q;
+    return rig_add_as(g, (req_params){.ids = ids,
+                                      .num_ids = IDS,
+                                      .max_new_tokens = max_new,
+                                      .sampling = sampling,
+                                      .rule = rule,
+                                      .ignore_eos = true});
 }
 
 /* Rules that end their answers beside such that are cut, and requests without one, whoever samples:

@@ -12,17 +12,11 @@ typedef struct wish { /* what a request of these tests differs in */
 
 static rig_req *add(rig *g, const rad_token *ids, uint32_t n, wish w)
 {
-    rig_req *q = malloc(sizeof *q);
-    memset(q, 0, sizeof *q);
-    req_params p = {.ids = ids,
-                    .num_ids = n,
-                    .max_new_tokens = w.max_new,
-                    .priority = w.priority,
-                    .user = q,
-                    .sampling = {.top_p = 1}};
-    CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-    CHECK_OK(scheduler_add(g->s, &q->r, NULL));
-    return q;
+    return rig_add_as(g, (req_params){.ids = ids,
+                                      .num_ids = n,
+                                      .max_new_tokens = w.max_new,
+                                      .priority = w.priority,
+                                      .sampling = {.top_p = 1}});
 }
 
 static scheduler_params one_at_a_time(schedule_policy policy)

@@ -329,15 +329,11 @@ TEST(a_seed_gives_one_answer_however_it_is_scheduled)
         gear_retract_every(run * 2);
         rig_start(&g, params);
         rig_req *other = run ? rig_add(&g, ids, 30, 40) : NULL;
-        rig_req *q = malloc(sizeof *q);
-        memset(q, 0, sizeof *q);
-        req_params p = {.ids = ids,
-                        .num_ids = 60,
-                        .max_new_tokens = 30,
-                        .user = q,
-                        .sampling = {.temperature = 1.5f, .top_p = 0.99f, .seed = 7}};
-        CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-        CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+        rig_req *q = rig_add_as(
+            &g, (req_params){.ids = ids,
+                             .num_ids = 60,
+                             .max_new_tokens = 30,
+                             .sampling = {.temperature = 1.5f, .top_p = 0.99f, .seed = 7}});
         rig_run(&g);
         CHECK(q->num_out == 30);
         if (!run) memcpy(first, q->out, sizeof first);
@@ -485,18 +481,13 @@ TEST(end_tokens_and_stop_ids_end_a_request_unless_told_otherwise)
     rig_drop(ends);
 
     for (int stop_ids = 0; stop_ids < 2; stop_ids++) {
-        rig_req *q = malloc(sizeof *q);
-        memset(q, 0, sizeof *q);
-        req_params p = {.ids = ids,
-                        .num_ids = 20,
-                        .max_new_tokens = 10,
-                        .user = q,
-                        .ignore_eos = true,
-                        .sampling = {.top_p = 1},
-                        .stop_token_ids = &answer[4],
-                        .num_stop_token_ids = stop_ids};
-        CHECK_OK(req_init(&q->r, NULL, &p, NULL));
-        CHECK_OK(scheduler_add(g.s, &q->r, NULL));
+        rig_req *q = rig_add_as(&g, (req_params){.ids = ids,
+                                                 .num_ids = 20,
+                                                 .max_new_tokens = 10,
+                                                 .ignore_eos = true,
+                                                 .sampling = {.top_p = 1},
+                                                 .stop_token_ids = &answer[4],
+                                                 .num_stop_token_ids = stop_ids});
         rig_run(&g);
         CHECK(q->num_out == (stop_ids ? first + 1 : 10));
         CHECK(q->finish == (stop_ids ? REQ_FINISH_STOP : REQ_FINISH_LENGTH));

@@ -142,21 +142,14 @@ typedef struct tiers_talk {
 static inline void tiers_add_turn(tiers_rig *t, tiers_talk *k, uint32_t max_new, uint64_t pin_ns,
                                   int32_t retention)
 {
-    k->q = malloc(sizeof *k->q);
-    memset(k->q, 0, sizeof *k->q);
-    req_params p = {.ids = k->said,
-                    .num_ids = k->len,
-                    .max_new_tokens = max_new,
-                    .session = k->session,
-                    .pin_ns = pin_ns,
-                    .retention_priority = retention,
-                    .retention_idle_ns = 1000000,
-                    .user = k->q,
-                    .sampling = {.top_p = 1}};
-    rad_error err = {0};
-    CHECK_OK(req_init(&k->q->r, NULL, &p, &err));
-    rad_status status = scheduler_add(t->g.s, &k->q->r, &err);
-    CHECKF(status == RAD_OK, "%s\n", err.text);
+    k->q = rig_add_as(&t->g, (req_params){.ids = k->said,
+                                          .num_ids = k->len,
+                                          .max_new_tokens = max_new,
+                                          .session = k->session,
+                                          .pin_ns = pin_ns,
+                                          .retention_priority = retention,
+                                          .retention_idle_ns = 1000000,
+                                          .sampling = {.top_p = 1}});
 }
 
 static inline void tiers_end_turn(tiers_talk *k)
