@@ -67,6 +67,27 @@ static inline runner *make_runner(const gguf_file *file, const cuda_runner_param
     .vocab = 83, .layers = 2, .dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_dim = 16,     \
     .v_head_dim = 16, .rope_dim = 16, .context = BENCH_ROW_TOKENS
 
+/* The GPU holds what was measured, and little besides. Returns how many bytes were measured. */
+static inline size_t check_device_bytes(const model_sizes *sizes)
+{
+    size_t device_bytes, pinned_bytes, objects;
+    the_fake()->fake_cuda_live(&device_bytes, &pinned_bytes, &objects);
+    const size_t ours = sizes->weights_bytes + sizes->buffers_bytes;
+    CHECKF(device_bytes >= ours && device_bytes < ours + (8 << 20), "%zu of %zu\n", device_bytes,
+           ours);
+    return ours;
+}
+
+/* The logits of a row's `count` tokens: of the first `begin` in one batch, the others' in the next.
+ */
+static inline void run_cut(bench *b, const rad_token *ids, uint32_t begin, uint32_t count,
+                           float *logits)
+{
+    bench_run(b, &(piece){1, ids, 0, begin}, 1, &logits);
+    logits += (size_t)begin * b->model->info.vocab_size;
+    bench_run(b, &(piece){1, ids, begin, count}, 1, &logits);
+}
+
 /* The worst difference, in units of what logits are large. */
 static inline double distance(const float *a, const float *b, size_t n)
 {

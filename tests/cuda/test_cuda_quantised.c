@@ -78,11 +78,7 @@ TEST(weights_stay_as_the_file_has_them_and_logits_near_the_cpus)
         CHECK_OK(cuda_runner_measure(NULL, m.file, &params, &sizes, NULL));
         runner *r = make_runner(m.file, &params);
         CHECKF(!strcmp(r->info.weights, all[i].types), "%zu: %s\n", i, r->info.weights);
-        size_t device_bytes, pinned_bytes, objects;
-        the_fake()->fake_cuda_live(&device_bytes, &pinned_bytes, &objects);
-        const size_t ours = sizes.weights_bytes + sizes.buffers_bytes;
-        CHECKF(device_bytes >= ours && device_bytes < ours + (8 << 20), "%zu of %zu\n",
-               device_bytes, ours);
+        (void)check_device_bytes(&sizes);
 
         bench on_cpu = bench_create_with(m.file, RAD_BF16, all[i].weights, 1, NULL, 1);
         CHECKF(strstr(all[i].types, "bf16") || !strcmp(on_cpu.model->info.weights, r->info.weights),
@@ -91,10 +87,7 @@ TEST(weights_stay_as_the_file_has_them_and_logits_near_the_cpus)
         for (uint32_t k = 0; k < TOKENS; k++)
             ids[k] = (rad_token)(test_random(&state) % shape->vocab);
         bench_prefill(&on_cpu, 1, ids, TOKENS, cpu);
-        float *logits[] = {gpu};
-        bench_run(&on_gpu, &(piece){1, ids, 0, TOKENS / 2}, 1, logits);
-        logits[0] = gpu + TOKENS / 2 * shape->vocab;
-        bench_run(&on_gpu, &(piece){1, ids, TOKENS / 2, TOKENS}, 1, logits);
+        run_cut(&on_gpu, ids, TOKENS / 2, TOKENS, gpu);
         const double d = distance(cpu, gpu, TOKENS * shape->vocab);
         const double first = distance(cpu, gpu, shape->vocab);
         print_message("  %s in %s: %.2g from the CPU's, the first token's %.2g\n", shape->arch,
@@ -191,10 +184,7 @@ TEST(a_gpu_with_less_shared_memory_has_the_same_bits)
         start_gpu(i ? 89 : 80);
         make_model(&m, &shape, 4);
         bench b = bench_of(make_runner(m.file, &params), 1);
-        float *logits[] = {rows[i]};
-        bench_run(&b, &(piece){1, ids, 0, MOST - 1}, 1, logits);
-        logits[0] += (MOST - 1) * VOCAB;
-        bench_run(&b, &(piece){1, ids, MOST - 1, MOST}, 1, logits);
+        run_cut(&b, ids, MOST - 1, MOST, rows[i]);
         bench_destroy(&b);
         end_model(&m);
         nothing_is_left();

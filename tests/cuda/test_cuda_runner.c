@@ -56,10 +56,7 @@ TEST(logits_are_near_the_cpus)
         for (uint32_t k = 0; k < TOKENS; k++)
             ids[k] = (rad_token)(test_random(&state) % near[i].vocab);
         bench_prefill(&on_cpu, 1, ids, TOKENS, cpu);
-        float *logits[] = {gpu};
-        bench_run(&on_gpu, &(piece){1, ids, 0, BEGIN}, 1, logits);
-        logits[0] = gpu + BEGIN * near[i].vocab;
-        bench_run(&on_gpu, &(piece){1, ids, BEGIN, TOKENS}, 1, logits);
+        run_cut(&on_gpu, ids, BEGIN, TOKENS, gpu);
         const double d = distance(cpu, gpu, TOKENS * near[i].vocab);
         CHECKF(d < 0.03, "%zu, %s: %g\n", i, near[i].arch, d);
         bench_destroy(&on_cpu);
@@ -117,16 +114,12 @@ TEST(a_runner_takes_what_was_measured)
 {
     const cuda_runner_params params = params_of(64, 64, 4);
     model_sizes sizes;
-    size_t device_bytes, pinned_bytes, objects;
     model m;
     make_model(&m, &near[0], 3);
     start_gpu(80);
     CHECK_OK(cuda_runner_measure(NULL, m.file, &params, &sizes, NULL));
     runner *r = make_runner(m.file, &params);
-    the_fake()->fake_cuda_live(&device_bytes, &pinned_bytes, &objects);
-    const size_t ours = sizes.weights_bytes + sizes.buffers_bytes;
-    CHECKF(device_bytes >= ours && device_bytes < ours + (8 << 20), "%zu of %zu\n", device_bytes,
-           ours);
+    const size_t ours = check_device_bytes(&sizes);
     CHECK(sizes.matrix_bytes[GEMM_BF16] > 0 && !strcmp(r->info.weights, "bf16"));
     CHECK(!strcmp(cuda_runner_attn(r), "cuda-sm80") && r->info.kv_dtype == RAD_BF16);
     runner_destroy(r);
