@@ -21,8 +21,7 @@ TEST(two_states_are_enough_for_what_the_host_brings)
             CHECK_OK(rad_cache_evict(t.g.s->pools.tree_cache, 112, NULL, NULL));
         rig_req *q = rig_add(&t.g, docs[0], tokens[i], 1);
         rig_run(&t.g);
-        while (tiers_has_work(t.g.s))
-            rig_step(&t.g);
+        tiers_settle(&t);
         CHECK(q->r.hits.loaded == (i == 2 ? 112 : 0) && q->r.hits.cached == (i == 2 ? 144 : 0));
         rig_expect(q, 1);
     }
@@ -76,15 +75,13 @@ TEST(a_load_does_not_take_the_state_that_its_request_works_with)
     rig_req *q = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
     rig_run(&t.g);
     rig_expect(q, 1);
-    while (tiers_has_work(t.g.s))
-        rig_step(&t.g);
+    tiers_settle(&t);
     CHECK_OK(rad_cache_evict(t.g.s->pools.tree_cache, 1000, NULL, NULL));
     rig_req *busy = rig_add(&t.g, docs[2], 30, 12);
     rig_step(&t.g);
     q = rig_add(&t.g, docs[0], DOC_TOKENS, 1);
     rig_run(&t.g);
-    while (tiers_has_work(t.g.s))
-        rig_step(&t.g);
+    tiers_settle(&t);
     CHECK(q->r.hits.loaded == DOC_TOKENS - 1);
     rad_hicache_stats st = rig_stats(&t.g).tiers;
     CHECKF(st.refused_loads[RAD_LOAD_TAKEN] == 1 && st.loaded_states == 1,
@@ -154,8 +151,7 @@ TEST(a_flush_leaves_idle_sessions_nothing_that_is_gone)
             tiers_add_turn(&t, &k, 10, 0, 0);
             rig_run(&t.g);
             tiers_end_turn(&k);
-            while (tiers_has_work(t.g.s))
-                rig_step(&t.g);
+            tiers_settle(&t);
             if (turn == 1) {
                 CHECK(rad_hicache_clear(t.g.s->pools.inner_cache, tiers, &err) ==
                       (tiers & RAD_TIER_DEVICE ? RAD_AGAIN : RAD_OK));
@@ -199,8 +195,7 @@ TEST(a_turn_that_is_not_admitted_is_in_nobodys_way)
         tiers_add_turn(&t, &k, 20, 0, 0);
         rig_run(&t.g);
         tiers_end_turn(&k);
-        while (tiers_has_work(t.g.s))
-            rig_step(&t.g);
+        tiers_settle(&t);
         rig_req *q = rig_add(&t.g, docs[2], DOC_TOKENS, 100);
         rig_step(&t.g);
         rig_prompt(k.said + k.len, 20, 7);
@@ -234,8 +229,7 @@ TEST(the_host_makes_up_for_a_small_pool)
         for (int i = 0; i < 60; i++) {
             rig_req *q = rig_add(&t.g, docs[i % NUM_DOCS], DOC_TOKENS, 4);
             rig_run(&t.g);
-            while (tiers_has_work(t.g.s))
-                rig_step(&t.g);
+            tiers_settle(&t);
             rig_expect(q, 4);
         }
         scheduler_stats st;
@@ -266,8 +260,7 @@ TEST(the_host_brings_windows_back)
         for (int i = 0; i < 40; i++) {
             rig_req *q = rig_add(&t.g, docs[i % NUM_DOCS], DOC_TOKENS, 4);
             rig_run(&t.g);
-            while (tiers_has_work(t.g.s))
-                rig_step(&t.g);
+            tiers_settle(&t);
             rad_hicache_stats st = rig_stats(&t.g).tiers;
             uint64_t brought = st.loaded_tokens - loaded;
             CHECKF(i < NUM_DOCS || (q->cached_tokens == 148 && brought >= 96),
@@ -311,8 +304,7 @@ static rig_req *served(tiers_rig *t, const rad_token *doc, uint32_t tokens)
     t->g.s->cost.most_prompt_tokens = 0;
     rig_req *q = rig_add(&t->g, doc, tokens, 4);
     rig_run(&t->g);
-    while (tiers_has_work(t->g.s))
-        rig_step(&t->g);
+    tiers_settle(t);
     rig_check_answer(q);
     CHECK(q->r.why.known && q->r.why.has_tiers);
     return q;
@@ -454,8 +446,7 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     CHECK(scheduler_detach_storage(t.g.s, NULL, &err) == RAD_AGAIN);
     rig_run(&t.g);
     rig_expect(q, 4);
-    while (tiers_has_work(t.g.s))
-        rig_step(&t.g);
+    tiers_settle(&t);
     CHECK(t.g.s->drafts.recent.filled);
     CHECK_OK(scheduler_flush_tiers(t.g.s, RAD_TIER_DEVICE, &err));
     CHECK(!t.g.s->drafts.recent.filled); /* the answers go with what was cached */
@@ -465,8 +456,7 @@ TEST(tiers_are_flushed_one_by_one_and_stores_change_while_idle)
     CHECK(scheduler_used_slots(t.g.s) == used); /* from the first page again */
     CHECK(q->cached_tokens == 144 && q->r.hits.loaded == 144 && q->r.hits.fetched == 0);
     rig_expect(q, 4);
-    while (tiers_has_work(t.g.s))
-        rig_step(&t.g);
+    tiers_settle(&t);
     CHECK_OK(scheduler_detach_storage(t.g.s, NULL, &err));
     CHECK(scheduler_flush_tiers(t.g.s, RAD_TIER_STORAGE, &err) == RAD_E_UNSUPPORTED);
     CHECK_OK(scheduler_attach_storage(t.g.s, &t.opened, &err));

@@ -31,6 +31,13 @@ static inline bool tiers_has_work(const scheduler *s)
     return !scheduler_is_idle(s) || scheduler_has_background(s);
 }
 
+/* All requests and transfers come to their ends. */
+static inline void tiers_settle(tiers_rig *t)
+{
+    while (tiers_has_work(t->g.s))
+        rig_step(&t->g);
+}
+
 static inline uint32_t below(uint64_t *rng, uint32_t n)
 {
     return (uint32_t)(test_random(rng) % n);
