@@ -142,8 +142,7 @@ static rad_storage open_store(const char *dir, uint64_t max_bytes)
 
 static double median(double *x)
 {
-    qsort(x, RUNS, sizeof *x, bench_compare);
-    return x[RUNS / 2];
+    return bench_median(x, RUNS);
 }
 
 static void bench_size(const char *where, size_t bytes)

@@ -108,8 +108,7 @@ static void first_new_prompt(first_token *f)
 /* The median; `part` is how much of the prompt came from where it was to come from. */
 static double first_line(const char *what, double *seconds, uint32_t part, uint32_t whole)
 {
-    qsort(seconds, FIRST_RUNS, sizeof *seconds, bench_compare);
-    double median = seconds[FIRST_RUNS / 2];
+    const double median = bench_median(seconds, FIRST_RUNS);
     printf("  first token, %-21s %8.1f ms", what, 1e3 * median);
     if (whole) printf("   (%u of %u tokens from there)", part, whole);
     printf("\n");
