@@ -153,15 +153,12 @@ static const record_field load_fields[] = {
 };
 static PyTypeObject *load_type, *stats_type, *explanation_type, *report_type;
 
-static bool is_request(PyObject *arg, const char *call, cache_object *c)
+static request_object *admitted_request(cache_object *c, PyObject *arg, const char *call)
 {
-    if (!PyObject_TypeCheck(arg, request_type)) {
-        PyErr_Format(PyExc_TypeError, "%s() takes a Request", call);
-        return false;
-    }
-    if (((request_object *)arg)->cache == c) return true;
+    request_object *r = request_of(c, arg, call);
+    if (!r || r->cache) return r;
     PyErr_Format(error_class, "%s: the request was not admitted to this cache", call);
-    return false;
+    return NULL;
 }
 
 static PyObject *call_load_back(PyObject *self, fast_args args, Py_ssize_t nargs, PyObject *kwnames)
@@ -170,21 +167,19 @@ static PyObject *call_load_back(PyObject *self, fast_args args, Py_ssize_t nargs
     cache_object *c = (cache_object *)self;
     PyObject *a[2];
     uint64_t most = UINT64_MAX;
-    if (!args_read(&s, args, nargs, kwnames, a) || !is_request(a[0], "load_back", c) ||
-        (a[1] && a[1] != Py_None && !arg_u64(a[1], "max_tokens", &most)) ||
-        !cache_enter(c, "load_back"))
+    if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
+    request_object *r = admitted_request(c, a[0], "load_back");
+    if (!r || (a[1] && a[1] != Py_None && !arg_u64(a[1], "max_tokens", &most)) ||
+        !request_enter(c, r, "load_back"))
         return NULL;
-    request_object *r = (request_object *)a[0];
     rad_key look = r->kv.key;
     rad_load_result result = {.why = RAD_LOAD_NOTHING};
     rad_status status = RAD_NONE;
     if (look.num_tokens > 1) { /* the last one is always computed: as admit matched it */
         look.num_tokens--;
-        r->busy = true;
         WITHOUT_GIL(status = rad_hicache_load_back(c->cache, &r->kv, &look, most, &result));
-        r->busy = false;
     }
-    if (!cache_leave(c)) return NULL;
+    if (!request_leave(c, r)) return NULL;
     if (status < 0)
         return raise_status(status, NULL,
                             "load_back: the request has more than its prefix, or no "
@@ -208,9 +203,10 @@ static PyObject *call_ready(PyObject *self, PyObject *none)
 static PyObject *call_load_status(PyObject *self, PyObject *req)
 {
     cache_object *c = (cache_object *)self;
-    if (!is_request(req, "load_status", c) || !cache_enter(c, "load_status")) return NULL;
-    rad_status status = rad_hicache_load_status(c->cache, &((request_object *)req)->kv);
-    if (!cache_leave(c)) return NULL;
+    request_object *r = admitted_request(c, req, "load_status");
+    if (!request_enter(c, r, "load_status")) return NULL;
+    rad_status status = rad_hicache_load_status(c->cache, &r->kv);
+    if (!request_leave(c, r)) return NULL;
     if (status < 0)
         return raise_status(status, NULL,
                             "load_status: the load failed: finish the request "
