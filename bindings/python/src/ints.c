@@ -436,8 +436,14 @@ bool arg_wide(PyObject *dtype)
     return dtype && PyUnicode_Check(dtype) && !PyUnicode_CompareWithASCIIString(dtype, "int64");
 }
 
+PyObject *arg_into(PyObject *into)
+{
+    return into == Py_None ? NULL : into;
+}
+
 static int new_one(PyObject *into)
 {
+    if (!into) return 4;
     if (!PyUnicode_Check(into)) return 0;
     if (arg_wide(into)) return 8;
     if (!PyUnicode_CompareWithASCIIString(into, "int32")) return 4;
@@ -538,4 +544,13 @@ PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count)
     }
     ints_drop(out);
     return result;
+}
+
+PyObject *ints_told(ints_out *out, PyObject *into, Py_ssize_t count, rad_status status,
+                    const rad_error *err, const char *what)
+{
+    if (status == RAD_OK) return ints_done(out, into, count);
+    ints_drop(out);
+    if (status == RAD_FULL) Py_RETURN_NONE;
+    return raise_status(status, err, what);
 }

@@ -45,7 +45,7 @@ static PyObject *kv_close(PyObject *self, PyObject *none)
     Py_RETURN_NONE;
 }
 
-/* alloc and alloc_tail: `window` below zero is alloc. */
+/* alloc_tail, and without `window_arg` alloc. */
 static PyObject *take_pages(kv_object *k, const char *call, PyObject *count_arg, PyObject *into,
                             PyObject *window_arg)
 {
@@ -57,27 +57,15 @@ static PyObject *take_pages(kv_object *k, const char *call, PyObject *count_arg,
         handle_leave(&k->h);
         Py_RETURN_NONE;
     }
-    PyObject *fresh = into && into != Py_None ? NULL : PyUnicode_FromString("int32");
-    PyObject *where = fresh ? fresh : into, *result = NULL;
+    PyObject *where = arg_into(into), *result = NULL;
     ints_out out;
-    if (where && ints_place(where, "out", count, &out)) {
+    if (ints_place(where, "out", count, &out)) {
         rad_status status = window_arg ? rad_kv_alloc_tail(k->kv, out.data, count, window)
                                        : rad_kv_alloc(k->kv, out.data, count);
-        if (status == RAD_OK) {
-            result = ints_done(&out, where, count);
-        } else {
-            ints_drop(&out);
-            if (status == RAD_FULL) {
-                INCREF(Py_None);
-                result = Py_None;
-            } else {
-                raise_status(status, NULL,
-                             "KVAllocator.alloc_tail: num_window is more than count, or there is "
-                             "no window side");
-            }
-        }
+        result = ints_told(&out, where, count, status, NULL,
+                           "KVAllocator.alloc_tail: num_window is more than count, or there is no "
+                           "window side");
     }
-    XDECREF(fresh);
     handle_leave(&k->h);
     return result;
 }
@@ -233,7 +221,7 @@ static PyObject *take_slots(kv_object *k, const char *call, PyObject *const *a, 
     const char *const *names = of_extend + (3 - arrays);
     ints_in in[3];
     int taken = 0;
-    PyObject *result = NULL, *fresh = NULL;
+    PyObject *result = NULL;
     while (taken < arrays && ints_take(a[taken], names[taken],
                                        taken == arrays - 1 ? INTS_SLOTS : INTS_LENGTHS, &in[taken]))
         taken++;
@@ -252,10 +240,9 @@ static PyObject *take_slots(kv_object *k, const char *call, PyObject *const *a, 
         result = Py_None;
         goto leave;
     }
-    PyObject *into = a[arrays];
-    if (!into || into == Py_None) into = fresh = PyUnicode_FromString("int32");
+    PyObject *into = arg_into(a[arrays]);
     ints_out out;
-    if (!into || !ints_place(into, "out", (Py_ssize_t)room, &out)) goto leave;
+    if (!ints_place(into, "out", (Py_ssize_t)room, &out)) goto leave;
     rad_error err;
     rad_status status =
         arrays == 3
@@ -263,21 +250,10 @@ static PyObject *take_slots(kv_object *k, const char *call, PyObject *const *a, 
                                   (const uint32_t *)in[1].data, in[2].data, out.data, &err)
             : rad_kv_alloc_decode(k->kv, (uint32_t)in[0].count, (const uint32_t *)in[0].data,
                                   in[1].data, out.data, &err);
-    if (status == RAD_OK) {
-        result = ints_done(&out, into, (Py_ssize_t)room);
-    } else {
-        ints_drop(&out);
-        if (status == RAD_FULL) {
-            INCREF(Py_None);
-            result = Py_None;
-        } else {
-            raise_status(status, &err, call);
-        }
-    }
+    result = ints_told(&out, into, (Py_ssize_t)room, status, &err, call);
 leave:
     handle_leave(&k->h);
 done:
-    XDECREF(fresh);
     while (taken)
         ints_give_back(&in[--taken]);
     return result;

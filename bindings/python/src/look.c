@@ -160,19 +160,17 @@ static PyObject *call_flatten(PyObject *self, fast_args args, Py_ssize_t nargs, 
 {
     static signature s = {"all_values_flatten", 0, 1, {"out"}, {0}};
     cache_object *c = (cache_object *)self;
-    PyObject *a[1], *fresh = NULL, *result = NULL;
+    PyObject *a[1], *result = NULL;
     if (!args_read(&s, args, nargs, kwnames, a) || !cache_enter(c, "all_values_flatten"))
         return NULL;
-    PyObject *into = a[0];
-    if (!into || into == Py_None) into = fresh = PyUnicode_FromString("int32");
+    PyObject *into = arg_into(a[0]);
     uint64_t count = 0;
     rad_status status = rad_cache_all_values_flatten(c->cache, NULL, 0, &count);
     ints_out out;
-    if (!status && into && ints_place(into, "out", (Py_ssize_t)count, &out)) {
+    if (!status && ints_place(into, "out", (Py_ssize_t)count, &out)) {
         status = rad_cache_all_values_flatten(c->cache, out.data, count, &count);
         result = ints_done(&out, into, (Py_ssize_t)count);
     }
-    XDECREF(fresh);
     if (!cache_leave(c)) Py_CLEAR(result);
     if (status) {
         Py_CLEAR(result);

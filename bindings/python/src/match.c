@@ -306,7 +306,7 @@ static PyObject *call_continuation(PyObject *self, fast_args args, Py_ssize_t na
                           {"tokens", "room", "node", "node_tokens", "extra_key", "cache_salt"},
                           {0}};
     cache_object *c = (cache_object *)self;
-    PyObject *a[6], *result = NULL, *dtype = NULL;
+    PyObject *a[6], *result = NULL;
     ints_in tokens;
     ints_out out;
     rad_key key;
@@ -316,8 +316,7 @@ static PyObject *call_continuation(PyObject *self, fast_args args, Py_ssize_t na
         !arg_ref(a[2], "node", &node) || !arg_u32(a[3], "node_tokens", &node_tokens) ||
         !key_take(a[0], a[4], a[5], NULL, &tokens, &key))
         return NULL;
-    dtype = PyUnicode_FromString("int32");
-    if (dtype && ints_place(dtype, "room", room, &out)) {
+    if (ints_place(NULL, "room", room, &out)) {
         rad_status status = RAD_OK;
         bool good = cache_enter(c, "continuation");
         if (good) {
@@ -326,7 +325,7 @@ static PyObject *call_continuation(PyObject *self, fast_args args, Py_ssize_t na
             good = cache_leave(c);
         }
         if (good && !status)
-            result = ints_done(&out, dtype, count);
+            result = ints_done(&out, NULL, count);
         else
             ints_drop(&out);
         if (good && status)
@@ -334,7 +333,6 @@ static PyObject *call_continuation(PyObject *self, fast_args args, Py_ssize_t na
                          "continuation: a stale node, lengths that do not go "
                          "together, or a cache that cannot tell");
     }
-    XDECREF(dtype);
     ints_give_back(&tokens);
     return result;
 }

@@ -69,7 +69,7 @@ static PyObject *handle_slots(PyObject *self, fast_args args, Py_ssize_t nargs, 
 {
     static signature s = {"slots", 0, 3, {"first", "count", "out"}, {0}};
     handle_object *h = (handle_object *)self;
-    PyObject *a[3], *fresh = NULL, *result = NULL;
+    PyObject *a[3], *result = NULL;
     uint32_t first = 0, count;
     if (!args_read(&s, args, nargs, kwnames, a) || !arg_u32(a[0], "first", &first)) return NULL;
     count = h->handle.num_tokens > first ? h->handle.num_tokens - first : 0;
@@ -79,10 +79,9 @@ static PyObject *handle_slots(PyObject *self, fast_args args, Py_ssize_t nargs, 
                      first, (unsigned long long)first + count, h->handle.num_tokens);
         return NULL;
     }
-    PyObject *into = a[2];
-    if (!into || into == Py_None) into = fresh = PyUnicode_FromString("int32");
+    PyObject *into = arg_into(a[2]);
     ints_out out;
-    if (into && ints_place(into, "out", count, &out)) {
+    if (ints_place(into, "out", count, &out)) {
         rad_status status = RAD_OK;
         bool good = cache_enter(h->cache, "MatchHandle.slots");
         if (good) {
@@ -98,7 +97,6 @@ static PyObject *handle_slots(PyObject *self, fast_args args, Py_ssize_t nargs, 
                          "MatchHandle.slots: the handle is stale: its tokens were "
                          "evicted or merged away");
     }
-    XDECREF(fresh);
     return result;
 }
 

@@ -177,7 +177,8 @@ bool ints_take(PyObject *from, const char *name, ints_what what, ints_in *in);
 void ints_give_back(ints_in *in);
 
 /* Where integers go: an array of the caller's (numpy, torch, array, Array; int32 or int64), or
- * "int32" or "int64" for a new one. `data` is the caller's own memory when that holds int32. */
+ * "int32" (NULL, too) or "int64" for a new one. `data` is the caller's own memory when that holds
+ * int32. */
 typedef struct ints_out {
     int32_t *data; /* room for `room` */
     Py_ssize_t room;
@@ -196,6 +197,11 @@ bool ints_place(PyObject *into, const char *name, Py_ssize_t room, ints_out *out
  * its own object, or a new Array of `count`. */
 PyObject *ints_done(ints_out *out, PyObject *into, Py_ssize_t count);
 void ints_drop(ints_out *out); /* on an error, instead */
+/* One of these two by the status of what wrote them: None where that is RAD_FULL, else an exception
+ * as raise_status makes it. */
+PyObject *ints_told(ints_out *out, PyObject *into, Py_ssize_t count, rad_status status,
+                    const rad_error *err, const char *what);
+PyObject *arg_into(PyObject *into); /* NULL for None */
 
 /* Row `index` of a matrix of int32 in the host's memory (numpy, torch, Array), which is read and
  * written where it lies. */

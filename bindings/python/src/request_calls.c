@@ -255,15 +255,14 @@ static PyObject *call_reuse_partial(PyObject *self, fast_args args, Py_ssize_t n
     static signature s = {
         "reuse_partial", 2, 2, {"tokens", "match", "extra_key", "cache_salt"}, {0}};
     cache_object *c = (cache_object *)self;
-    PyObject *a[4], *result = NULL, *dtype = NULL;
+    PyObject *a[4], *result = NULL;
     ints_in tokens;
     ints_out out;
     rad_key key;
     if (!args_read(&s, args, nargs, kwnames, a)) return NULL;
     const rad_match *match = match_of(a[1]);
     if (!match || !key_take(a[0], a[2], a[3], NULL, &tokens, &key)) return NULL;
-    dtype = PyUnicode_FromString("int32");
-    if (dtype && ints_place(dtype, "slots", c->page_size, &out)) {
+    if (ints_place(NULL, "slots", c->page_size, &out)) {
         uint32_t count = 0;
         rad_status status = RAD_OK;
         bool good = cache_enter(c, "reuse_partial");
@@ -271,21 +270,13 @@ static PyObject *call_reuse_partial(PyObject *self, fast_args args, Py_ssize_t n
             status = rad_cache_reuse_partial(c->cache, &key, match, out.data, &count);
             good = cache_leave(c);
         }
-        if (good && !status) {
-            result = ints_done(&out, dtype, count);
-        } else {
+        if (good)
+            result = ints_told(&out, NULL, count, status, NULL,
+                               "reuse_partial: the match is stale, the copy failed, or the cache "
+                               "copies no pages");
+        else
             ints_drop(&out);
-            if (good && status == RAD_FULL) {
-                INCREF(Py_None);
-                result = Py_None;
-            } else if (good) {
-                raise_status(status, NULL,
-                             "reuse_partial: the match is stale, the copy failed, or "
-                             "the cache copies no pages");
-            }
-        }
     }
-    XDECREF(dtype);
     ints_give_back(&tokens);
     return result;
 }
