@@ -159,6 +159,10 @@ class _Cache(_base.BasePrefixCache):
         count = max(num_tokens - self.is_eagle, 0)
         return count - count % self.page_size
 
+    def _on_device(self, slots):
+        """The engine's tensors are where its K/V is, libradish's are on the CPU."""
+        return slots.to(self.device) if self._elsewhere else slots
+
     # ---- what it holds ----
 
     def evictable_size(self):
@@ -263,7 +267,7 @@ class RadixCache(_Cache):
             self._own.give_back(slots)
             slots = values
         if self.token_to_kv_pool_allocator:
-            self._free(slots.to(self.device) if self._elsewhere else slots)
+            self._free(self._on_device(slots))
 
     def _free(self, slots, start=0):
         """Slots of a request's row from position `start` on, or whole pages."""
@@ -288,8 +292,8 @@ class RadixCache(_Cache):
         return Node(self, ref, published) if ref else self.root_node
 
     def _matched(self, slots, node):
-        node = Node(self, node) if node else self.root_node
-        return _base.MatchResult(slots.to(self.device) if self._elsewhere else slots, node, *[node] * _MORE_NODES)
+        node = self._node(node, None)
+        return _base.MatchResult(self._on_device(slots), node, *[node] * _MORE_NODES)
 
     def _insert(self, tokens, slots, extra_key, priority, chunked=False):
         """Tokens of the prefix that was there before, and the last node. The tree takes the slots
@@ -349,8 +353,7 @@ class RadixCache(_Cache):
             tokens, table, row, req.last_node.ref if req.last_node is not None else 0, req.cache_protected_len,
             extra_key=req.extra_key, priority=getattr(req, "priority", 0) or 0, dtype="int64", **how)
         if freed is not None:
-            freed = _tensor(freed)
-            self._free(freed.to(self.device) if self._elsewhere else freed)
+            self._free(self._on_device(_tensor(freed)))
         return node, kept, slots
 
     def _row(self, req, count):
@@ -388,8 +391,8 @@ class RadixCache(_Cache):
         if is_copy and not torch.equal(before, table):  # others were faster: theirs are in the tree
             self.req_to_token_pool.write((req.req_pool_idx, slice(0, len(tokens))), table[0].to(self.device))
         req.last_node, req.cache_protected_len = self._node(node, req.extra_key, not chunked), kept
-        slots = _tensor(slots)  # also what is not a whole page yet, which stays the request's own
-        req.prefix_indices = slots.to(self.device) if self._elsewhere else slots
+        # Also what is not a whole page yet, which stays the request's own.
+        req.prefix_indices = self._on_device(_tensor(slots))
 
     # The same for slots that stand for others (_own), step by step.
 
@@ -432,7 +435,7 @@ class RadixCache(_Cache):
         slots = _tensor(self.core.all_values_flatten("int64"))
         if self._own:
             return self._own.values[slots]
-        return slots.to(self.device) if self._elsewhere else slots
+        return self._on_device(slots)
 
 
 class _Mark:

@@ -162,6 +162,7 @@ class _Components(WithSessions, WithStates, _Cache):
         self.tree_components = tuple(components)
         device = getattr(pool, "device", None)
         self.device = torch.device(device if isinstance(device, (str, torch.device)) else "cpu")
+        self._elsewhere = self.device.type != "cpu"
         if params.enable_metrics:
             self.init_metrics_collector()
         kinds = {int(c) for c in components}
@@ -225,7 +226,7 @@ class _Components(WithSessions, WithStates, _Cache):
     def _their_slots(self, slots):
         if self._own:
             slots = self._own.values[slots]
-        return slots if self.device.type == "cpu" else slots.to(self.device)
+        return self._on_device(slots)
 
     def _tell_allocator(self):
         """What left the tree, in the order in which it went."""
