@@ -70,6 +70,11 @@ def _refuse_what_is_not_there(params, args):
             raise _refused(f"knows no {name} {value!r}, but {', '.join(str(k) for k in known)}")
 
 
+def _layers(kv):
+    """The tensors of each layer of SGLang's pool: (K and V,) of MLA, or (K, V)."""
+    return [(b,) for b in kv.kv_buffer] if hasattr(kv, "kv_buffer") else list(zip(kv.k_buffer, kv.v_buffer))
+
+
 def _device_pool(kv, num_pages, page_size):
     """libradish's name for the memory of SGLang's pool: nothing is copied."""
     more = [name for name in ("k_scale_buffer", "v_scale_buffer", "kv_scale_buffer", "index_k_with_scale_buffer",
@@ -77,8 +82,7 @@ def _device_pool(kv, num_pages, page_size):
     if more or not (hasattr(kv, "kv_buffer") or hasattr(kv, "k_buffer")):
         raise _refused(f"keeps K and V (MHA, MLA) and nothing besides: {type(kv).__name__} has "
                        f"{', '.join(more) or 'neither k_buffer nor kv_buffer'}")
-    is_mla = hasattr(kv, "kv_buffer")
-    layers = [(b,) for b in kv.kv_buffer] if is_mla else list(zip(kv.k_buffer, kv.v_buffer))
+    layers = _layers(kv)
     first = layers[0][0]
     for buffer in (b for layer in layers for b in layer):
         if buffer.device.type != "cpu":
@@ -92,7 +96,7 @@ def _device_pool(kv, num_pages, page_size):
             "dtype": DTYPES.get(first.dtype, "fp8_e4m3" if first.element_size() == 1 else None)}
     if wide["dtype"] is None:
         raise _refused(f"has no K/V of {first.dtype}")
-    if is_mla:
+    if len(layers[0]) == 1:
         rank = getattr(kv, "kv_lora_rank", first.shape[2])
         return _core.TokenToKVPool.mla(kv_lora_rank=rank, rope_dim=first.shape[1] * first.shape[2] - rank, **wide)
     return _core.TokenToKVPool(num_kv_heads=first.shape[1], head_dim=first.shape[2], v_head_dim=layers[0][1].shape[2],
@@ -184,8 +188,8 @@ class HiRadixCache(RadixCache):
             layer_done_counter=_NoLayers(), storage_backend=self._storage, write_policy=self.write_policy)
 
     def _make_core(self, kv_allocator, **params):
-        args, pool, page_size = self._args, self.token_to_kv_pool_allocator, self.page_size
-        self._device = _device_pool(pool.get_kvcache(), kv_allocator.num_pages, page_size)
+        args, kv, page_size = self._args, self.token_to_kv_pool_allocator.get_kvcache(), self.page_size
+        self._device = _device_pool(kv, kv_allocator.num_pages, page_size)
         size = getattr(args, "hicache_size", 0) or 0  # GB
         self._host = _core.HostKVPool(
             self._device, **{"bytes": int(size * 1e9)} if size > 0 else {"ratio": float(args.hicache_ratio)},
@@ -197,11 +201,10 @@ class HiRadixCache(RadixCache):
         timeout, options = {}, self._options
         for name, key in (("timeout_base_ns", "prefetch_timeout_base"), ("timeout_per_ki_ns", "prefetch_timeout_per_ki_token")):
             timeout[name] = max(int(options[key] * NS), 1)
-        first = getattr(pool.get_kvcache(), "kv_buffer", None) or pool.get_kvcache().k_buffer
         model = getattr(args, "served_model_name", None) or getattr(args, "model_path", None) or "a model of SGLang's"
         return _core.HiRadixCache(
             kv_allocator=kv_allocator, req_to_token_pool=self._rows, host_pool=self._host, storage=self._storage,
-            identity={"model": model, "build": f"SGLang's K/V of {first[0].dtype}"}, write_policy=self.write_policy,
+            identity={"model": model, "build": f"SGLang's K/V of {_layers(kv)[0][0].dtype}"}, write_policy=self.write_policy,
             prefetch_policy=self.prefetch_stop_policy, prefetch_threshold=max(options["prefetch_threshold"], 1),
             host_eviction_policy=self.eviction_policy, tier_events=self.enable_kv_cache_events,
             max_pinned_tokens=kv_allocator.num_pages * page_size, **timeout, **params)
