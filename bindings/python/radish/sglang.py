@@ -42,6 +42,13 @@ def _slots_of(pages, page_size):
     return (pages[:, None] * page_size + torch.arange(page_size)).reshape(-1)
 
 
+def _hand_window_on(mapping, source, target, page_size):
+    """In SGLang's map the window side of one page becomes another's; the one has none then."""
+    source, target = (slice(page * page_size, (page + 1) * page_size) for page in (source, target))
+    mapping[target] = mapping[source]
+    mapping[source] = 0
+
+
 def _tokens(key):
     """A key's token ids. Of bigrams (EAGLE) the ids they are made of: the cache makes its own pairs."""
     if hasattr(key, "raw_token_ids"):

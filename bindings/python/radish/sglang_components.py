@@ -22,7 +22,8 @@ import weakref
 import torch
 
 from radish import _core
-from radish.sglang import NO_TIERS, _base, _Cache, _committed, _fill_ids, _OwnSlots, _slots_of, _tensor, _tokens
+from radish.sglang import (NO_TIERS, _base, _Cache, _committed, _fill_ids, _hand_window_on, _OwnSlots, _slots_of,
+                           _tensor, _tokens)
 from radish.sglang_sessions import WithSessions
 from radish.sglang_states import Snapshots, WithStates
 
@@ -244,13 +245,11 @@ class _Components(WithSessions, WithStates, _Cache):
             self.states.give_back_lost()
 
     def _move_window(self, source, target):
-        if hasattr(self.token_to_kv_pool_allocator, "move_window"):  # radish's
-            self.token_to_kv_pool_allocator.move_window(source, target)
-            return
-        mapping = self.token_to_kv_pool_allocator.full_to_swa_index_mapping
-        source, target = (slice(p * self.page_size, (p + 1) * self.page_size) for p in (source, target))
-        mapping[target] = mapping[source]
-        mapping[source] = 0
+        pool = self.token_to_kv_pool_allocator
+        if hasattr(pool, "move_window"):  # radish's
+            pool.move_window(source, target)
+        else:
+            _hand_window_on(pool.full_to_swa_index_mapping, source, target, self.page_size)
 
     # ---- the tree ----
 

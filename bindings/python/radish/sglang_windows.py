@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from radish.sglang import PagedTokenToKVPoolAllocator, _slots_of, _tensor
+from radish.sglang import PagedTokenToKVPoolAllocator, _hand_window_on, _slots_of, _tensor
 
 __all__ = ["SWATokenToKVPoolAllocator"]
 
@@ -134,7 +134,4 @@ class SWATokenToKVPoolAllocator(PagedTokenToKVPoolAllocator):
     def move_window(self, source, target):
         """Pages; both hold the same tokens. For a tree that keeps `target` and is offered `source`."""
         self.core.move_window(source, target)
-        source, target = (slice(page * self.page_size, (page + 1) * self.page_size) for page in (source, target))
-        mapping = self.full_to_swa_index_mapping
-        mapping[target] = mapping[source]
-        mapping[source] = 0
+        _hand_window_on(self.full_to_swa_index_mapping, source, target, self.page_size)
