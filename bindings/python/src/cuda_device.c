@@ -25,24 +25,22 @@ static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return status ? raise_status(status, &err, NULL) : NULL;
 }
 
-static void device_dealloc(PyObject *self)
+static void device_end(PyObject *self)
 {
     device_object *d = (device_object *)self;
-    if (!handle_is_foreign(&d->h)) WITHOUT_GIL(rad_device_cuda_destroy(d->device));
-    handle_free(self);
+    WITHOUT_GIL(rad_device_cuda_destroy(d->device));
+    d->device = NULL;
+}
+
+static void device_dealloc(PyObject *self)
+{
+    handle_gone(self, device_end);
 }
 
 static PyObject *device_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    device_object *d = (device_object *)self;
-    if (d->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&d->h)) return NULL;
-    WITHOUT_GIL(rad_device_cuda_destroy(d->device));
-    d->device = NULL;
-    handle_leave(&d->h);
-    d->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, device_end);
 }
 
 static const record_field info_fields[] = {

@@ -152,7 +152,7 @@ bool handle_join(handle *h, handle *other)
     return true;
 }
 
-bool handle_may_close(handle *h)
+static bool may_close(handle *h)
 {
     if (!handle_enter(h, "close")) return false;
     if (!h->users) return true;
@@ -197,6 +197,23 @@ void handle_free(PyObject *self)
     handle_fini((handle *)self);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self); /* a class derived in Python has another */
     DECREF(type);
+}
+
+void handle_gone(PyObject *self, handle_end *end)
+{
+    if (!handle_is_foreign((handle *)self)) end(self);
+    handle_free(self);
+}
+
+PyObject *handle_close(PyObject *self, handle_end *end)
+{
+    handle *h = (handle *)self;
+    if (h->closed) Py_RETURN_NONE;
+    if (!may_close(h)) return NULL;
+    end(self);
+    handle_leave(h);
+    h->closed = true;
+    Py_RETURN_NONE;
 }
 
 PyObject *handle_closed(PyObject *self, void *closure)

@@ -44,8 +44,9 @@ fail:
     return NULL;
 }
 
-static void host_end(host_pool_object *o)
+static void host_end(PyObject *self)
 {
+    host_pool_object *o = (host_pool_object *)self;
     rad_host_kv_pool_destroy(o->pool);
     o->pool = NULL;
     handle_unuse(&o->device_pool);
@@ -54,21 +55,13 @@ static void host_end(host_pool_object *o)
 
 static void host_dealloc(PyObject *self)
 {
-    host_pool_object *o = (host_pool_object *)self;
-    if (!handle_is_foreign(&o->h)) host_end(o);
-    handle_free(self);
+    handle_gone(self, host_end);
 }
 
 static PyObject *host_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    host_pool_object *o = (host_pool_object *)self;
-    if (o->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&o->h)) return NULL;
-    host_end(o);
-    handle_leave(&o->h);
-    o->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, host_end);
 }
 
 static PyMethodDef host_methods[] = {CLOSE_CALLS(host_close), {0}};

@@ -25,24 +25,22 @@ static PyObject *kv_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return status ? raise_status(status, &err, NULL) : NULL;
 }
 
-static void kv_dealloc(PyObject *self)
+static void kv_end(PyObject *self)
 {
     kv_object *k = (kv_object *)self;
-    if (!handle_is_foreign(&k->h)) rad_kv_allocator_destroy(k->kv);
-    handle_free(self);
+    rad_kv_allocator_destroy(k->kv);
+    k->kv = NULL;
+}
+
+static void kv_dealloc(PyObject *self)
+{
+    handle_gone(self, kv_end);
 }
 
 static PyObject *kv_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    kv_object *k = (kv_object *)self;
-    if (k->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&k->h)) return NULL;
-    rad_kv_allocator_destroy(k->kv);
-    k->kv = NULL;
-    handle_leave(&k->h);
-    k->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, kv_end);
 }
 
 /* alloc_tail, and without `window_arg` alloc. */

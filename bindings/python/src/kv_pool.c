@@ -9,8 +9,9 @@ static const char *const kind_names[] = {"mha", "mla", NULL};
 static const element elements[] = {[RAD_F32] = E_F32,    [RAD_BF16] = E_U16,   [RAD_F16] = E_F16,
                                    [RAD_F8_E4M3] = E_U8, [RAD_F8_E5M2] = E_U8, [RAD_I8] = E_I8};
 
-static void kv_pool_end(kv_pool_object *o)
+static void kv_pool_end(PyObject *self)
 {
+    kv_pool_object *o = (kv_pool_object *)self;
     rad_token_to_kv_pool_destroy(o->pool);
     o->pool = NULL;
     while (o->num_given)
@@ -22,21 +23,13 @@ static void kv_pool_end(kv_pool_object *o)
 
 static void kv_pool_dealloc(PyObject *self)
 {
-    kv_pool_object *o = (kv_pool_object *)self;
-    if (!handle_is_foreign(&o->h)) kv_pool_end(o);
-    handle_free(self);
+    handle_gone(self, kv_pool_end);
 }
 
 static PyObject *kv_pool_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    kv_pool_object *o = (kv_pool_object *)self;
-    if (o->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&o->h)) return NULL;
-    kv_pool_end(o);
-    handle_leave(&o->h);
-    o->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, kv_pool_end);
 }
 
 static Py_ssize_t num_slots(const kv_pool_object *o)

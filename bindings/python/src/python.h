@@ -266,7 +266,6 @@ void handle_leave(handle *h);
 bool handle_is_foreign(const handle *h); /* of the process that forked this one */
 bool handle_is_busy(const handle *h);    /* a call is under way, of whatever thread */
 bool handle_is_free(const handle *h);    /* this thread's, and nothing under way */
-bool handle_may_close(handle *h);        /* enters, or refuses */
 /* Whether an argument, NULL too, is one of this type that is open, or an exception: `noun` is the
  * type's name with its article. */
 bool handle_is_open(PyObject *value, PyTypeObject *type, const char *name, const char *noun);
@@ -274,6 +273,10 @@ bool handle_is_open(PyObject *value, PyTypeObject *type, const char *name, const
 void handle_use(void *place, PyObject *what);
 void handle_unuse(void *place);
 void handle_free(PyObject *self); /* the end of a dealloc */
+/* Gives back what an object has, and is called for a half-made one and for a closed one, too. */
+typedef void handle_end(PyObject *self);
+void handle_gone(PyObject *self, handle_end *end);       /* all of a dealloc */
+PyObject *handle_close(PyObject *self, handle_end *end); /* refused while it has users */
 PyObject *handle_closed(PyObject *self, void *closure);
 #define HANDLE_CLOSED                                                                              \
     {                                                                                              \

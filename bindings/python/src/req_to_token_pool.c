@@ -24,24 +24,22 @@ static PyObject *rows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return status ? raise_status(status, &err, NULL) : NULL;
 }
 
-static void rows_dealloc(PyObject *self)
+static void rows_end(PyObject *self)
 {
     rows_object *r = (rows_object *)self;
-    if (!handle_is_foreign(&r->h)) rad_req_to_token_pool_destroy(r->rows);
-    handle_free(self);
+    rad_req_to_token_pool_destroy(r->rows);
+    r->rows = NULL;
+}
+
+static void rows_dealloc(PyObject *self)
+{
+    handle_gone(self, rows_end);
 }
 
 static PyObject *rows_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    rows_object *r = (rows_object *)self;
-    if (r->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&r->h)) return NULL;
-    rad_req_to_token_pool_destroy(r->rows);
-    r->rows = NULL;
-    handle_leave(&r->h);
-    r->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, rows_end);
 }
 
 static PyObject *rows_close_at_exit(PyObject *self, PyObject *args)

@@ -47,8 +47,9 @@ fail:
     return NULL;
 }
 
-static void state_end(state_object *s)
+static void state_end(PyObject *self)
 {
+    state_object *s = (state_object *)self;
     rad_state_pool_destroy(s->pool);
     s->pool = NULL;
     bytes_give_back(&s->given);
@@ -57,21 +58,13 @@ static void state_end(state_object *s)
 
 static void state_dealloc(PyObject *self)
 {
-    state_object *s = (state_object *)self;
-    if (!handle_is_foreign(&s->h)) state_end(s);
-    handle_free(self);
+    handle_gone(self, state_end);
 }
 
 static PyObject *state_close(PyObject *self, PyObject *none)
 {
     (void)none;
-    state_object *s = (state_object *)self;
-    if (s->h.closed) Py_RETURN_NONE;
-    if (!handle_may_close(&s->h)) return NULL;
-    state_end(s);
-    handle_leave(&s->h);
-    s->h.closed = true;
-    Py_RETURN_NONE;
+    return handle_close(self, state_end);
 }
 
 static PyObject *state_close_at_exit(PyObject *self, PyObject *args)
