@@ -5,7 +5,7 @@ PyTypeObject *kv_pool_type;
 
 const char *const dtype_names[] = {"float32",  "bfloat16", "float16", "fp8_e4m3",
                                    "fp8_e5m2", "int8",     NULL};
-static const char *const kind_names[] = {"mha", "mla", NULL};
+const char *const kind_names[] = {"mha", "mla", NULL};
 static const element elements[] = {[RAD_F32] = E_F32,    [RAD_BF16] = E_U16,   [RAD_F16] = E_F16,
                                    [RAD_F8_E4M3] = E_U8, [RAD_F8_E5M2] = E_U8, [RAD_I8] = E_I8};
 

@@ -387,6 +387,7 @@ typedef struct device_object {
 } device_object;
 extern PyTypeObject *kv_type, *rows_type, *state_type, *kv_pool_type, *host_pool_type, *device_type;
 extern const char *const dtype_names[]; /* by rad_dtype, NULL at the end */
+extern const char *const kind_names[];  /* by rad_kv_kind, as well */
 /* kv_pool_create.c: TokenToKVPool() and TokenToKVPool.mla() */
 PyObject *kv_pool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 PyObject *kv_pool_mla(PyObject *type, PyObject *args, PyObject *kwargs);

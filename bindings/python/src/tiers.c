@@ -10,7 +10,6 @@ static const char *const write_policies[] = {"write_through", "write_through_sel
 static const char *const prefetch_policies[] = {"best_effort", "wait_complete", "timeout", NULL};
 static const char *const policies[] = {"lru",      "lfu",  "fifo", "mru", "filo",
                                        "priority", "slru", "cost", NULL};
-static const char *const kinds[] = {"mha", "mla", NULL};
 
 enum { H_HOST_POOL, H_WINDOW_POOL, H_STATES, H_IDENTITY, H_STORAGE, H_OBJECTS };
 
@@ -52,7 +51,7 @@ static const param identity_table[] = {
     IDENTITY(model, P_TEXT),
     IDENTITY(build, P_TEXT),
     {"dtype", P_NAME, offsetof(rad_storage_identity, dtype), dtype_names},
-    {"kind", P_NAME, offsetof(rad_storage_identity, kind), kinds},
+    {"kind", P_NAME, offsetof(rad_storage_identity, kind), kind_names},
     IDENTITY(page_size, P_U32),
     IDENTITY(num_layers, P_U32),
     IDENTITY(start_layer, P_U32),
