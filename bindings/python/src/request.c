@@ -48,10 +48,10 @@ request_object *request_of(cache_object *c, PyObject *arg, const char *call)
         PyErr_Format(error_class, "%s: the request is another cache's", call);
         return NULL;
     }
-    if (c->rows && !c->h.closed &&
-        r->kv.allocated_len > rad_req_to_token_row_tokens(c->rows->rows)) {
+    rows_object *rows = cache_base(c)->rows;
+    if (rows && !c->h.closed && r->kv.allocated_len > rad_req_to_token_row_tokens(rows->rows)) {
         PyErr_Format(PyExc_ValueError, "%s: allocated_len is %u and a row has %u tokens", call,
-                     r->kv.allocated_len, rad_req_to_token_row_tokens(c->rows->rows));
+                     r->kv.allocated_len, rad_req_to_token_row_tokens(rows->rows));
         return NULL;
     }
     return r;
@@ -227,7 +227,7 @@ static PyObject *request_row(PyObject *self, void *closure)
     (void)closure;
     request_object *r = (request_object *)self;
     cache_object *c = r->cache;
-    rows_object *rows = c ? (c->inner ? c->inner->rows : c->rows) : NULL;
+    rows_object *rows = c ? cache_base(c)->rows : NULL;
     if (!rows || !r->kv.row || rows->h.closed) {
         PyErr_SetString(error_class, "the request has no row");
         return NULL;

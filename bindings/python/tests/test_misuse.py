@@ -201,6 +201,13 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(ValueError):
             cache.unfinished_req(request)
         request.allocated_len = 0
+        wrapped, held = radish.StreamingCache(other, 4), radish.Request(range(30))
+        wrapped.admit(held)
+        held.allocated_len = 10**6
+        with self.assertRaisesRegex(ValueError, "a row has"):
+            wrapped.extend(held)
+        held.allocated_len = 0
+        wrapped.finished_req(held)
         cache.extend(request)
         request.slots[0]  # the row's memory
         memoryview(request.slots)[4] = 1000000  # nobody's slot
