@@ -23,9 +23,7 @@ enum {
 };
 static const float KEEP = 0.95f, KEEP_OF_ALL = 0.998f, KEEP_DOUBTED = 0.98f;
 static const float PRIOR_WEIGHT = 4, OTHERS_WEIGHT = 2;
-static const float SURE = 0.95f;  /* who is as good is believed without asking others */
-static const float LIKELY = 0.5f; /* only such a guess says that rows are too dear */
-static const double MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
+static const float SURE = 0.95f; /* who is as good is believed without asking others */
 
 void draft_release(scheduler *s, req *r)
 {
@@ -258,17 +256,11 @@ static void take(const scheduler *s, draft_room *left, const req *r, uint32_t co
 /* How many of the offered drafts pay. */
 static uint32_t worth(const drafter *d, draft_room *left, const draft_seat *seat)
 {
-    const double row = draft_price_of_row(&d->price, req_num_fill(seat->r));
-    const double right = seat->offer.right;
-    double likely = right;
-    uint32_t n = 0;
-    if (d->at_any_price) return seat->offer.count;
-    for (; n < seat->offer.count && likely * left->ns > MARGIN * row * left->tokens; n++) {
-        left->ns += row;
-        left->tokens += likely;
-        likely *= right;
-    }
-    return n || !d->price.unsure || right < LIKELY ? n : RAD_MIN(seat->offer.count, 1u);
+    const draft_offer *offer = &seat->offer;
+    if (d->at_any_price) return offer->count;
+    const uint32_t n = draft_price_pays(&d->price, req_num_fill(seat->r), offer->right,
+                                        offer->count, &left->ns, &left->tokens);
+    return n || !d->price.unsure || offer->right < DRAFT_LIKELY ? n : RAD_MIN(offer->count, 1u);
 }
 
 double draft_row_in_steps(const drafter *d, uint32_t positions)
@@ -303,7 +295,7 @@ static bool plan(scheduler *s, draft_room *left, const draft_seat *seat)
     r->draft.count = n;
     r->draft.kind = seat->offer.kind;
     r->draft.grade = seat->offer.grade;
-    return pay || seat->offer.right < LIKELY;
+    return pay || seat->offer.right < DRAFT_LIKELY;
 }
 
 /* ---- a step ---- */
@@ -359,7 +351,8 @@ static void ask_prepared(scheduler *s, draft_kind kind, draft_seat *seats, uint3
 static bool rows_are_too_dear(const drafter *d, uint32_t num_decodes, double pairs)
 {
     const double row = draft_price_of_row(&d->price, pairs / num_decodes);
-    return !d->at_any_price && !d->price.unsure && d->price.step <= MARGIN * row * num_decodes;
+    return !d->at_any_price && !d->price.unsure &&
+           d->price.step <= DRAFT_MARGIN * row * num_decodes;
 }
 
 /* The step has rows, or so many had a likely guess and none. */

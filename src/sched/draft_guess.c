@@ -4,9 +4,7 @@
 #include "sched/scheduler_impl.h"
 
 enum { FIRST_GUESSES = 2 /* before a pass's price is known */ };
-static const double MARGIN = 1.1;
 static const double MOST_TIMES = 3; /* the price: so much of a pass is taken off the budget */
-static const float LIKELY = 0.5f;   /* only such a guess is tried at an unsure price */
 
 /* ---- prices ---- */
 
@@ -36,17 +34,10 @@ static bool beats_offers(const draft_price *price, draft_guessing *const *all, u
     bool any = false;
     for (uint32_t i = 0; i < count; i++) {
         const req_draft *d = &all[i]->r->draft;
-        const double row = draft_price_of_row(price, req_num_fill(all[i]->r));
-        double likely = d->offered_right;
-        for (uint32_t k = 0; k < d->offered && likely * other_ns > MARGIN * row * other_tokens;
-             k++) {
-            other_ns += row;
-            other_tokens += likely;
-            likely *= d->offered_right;
-            any = true;
-        }
+        any |= draft_price_pays(price, req_num_fill(all[i]->r), d->offered_right, d->offered,
+                                &other_ns, &other_tokens) > 0;
     }
-    return !any || tokens * other_ns > MARGIN * other_tokens * ns;
+    return !any || tokens * other_ns > DRAFT_MARGIN * other_tokens * ns;
 }
 
 /* For a pass, and for a row of what comes of it. */
@@ -63,7 +54,7 @@ static bool try_anyway(scheduler *s, draft_tries *pass, draft_guessing *const *a
     float best = 0;
     for (uint32_t i = 0; i < count; i++)
         best = RAD_MAX(best, all[i]->chance);
-    if (best < LIKELY) return false;
+    if (best < DRAFT_LIKELY) return false;
     if (draft_tries_refuse(pass, d->apart) && d->steps - d->planned_at > TRY_AGAIN)
         draft_prices_doubt_rows(&d->prices, d->requests);
     return !draft_tries_sure(pass) || d->price.unsure;
@@ -89,7 +80,7 @@ uint32_t guess_best_count(scheduler *s, guess_prices *prices, draft_guessing *co
         double more = 0;
         for (uint32_t i = 0; i < count; i++)
             if (n < all[i]->room) more += likely[i], likely[i] *= all[i]->chance;
-        if (more * ns <= MARGIN * cost * tokens) break;
+        if (more * ns <= DRAFT_MARGIN * cost * tokens) break;
         ns += cost;
         tokens += more;
     }

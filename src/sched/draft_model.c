@@ -26,7 +26,7 @@ enum {
     LEAST_BEHIND = 16, /* tokens that are caught up with in a step, whatever they cost */
     USUAL_CHUNK = 2048
 };
-static const double MARGIN = 1.1, USUAL_ANSWER = 64, ITL_SHARE = 0.9;
+static const double USUAL_ANSWER = 64, ITL_SHARE = 0.9;
 
 /* One request in a prepare. */
 typedef struct guess {
@@ -247,7 +247,7 @@ static uint32_t afford(scheduler *s, guess *all, uint32_t *count, uint32_t most)
     for (uint32_t i = 0; i < *count; i++) {
         const double behind = req_num_fill(all[i].r) - 1 - all[i].of->known;
         if (!is_behind(&all[i]) ||
-            tokens_to_come(m, all[i].r) * saves > MARGIN * behind * m->token.price)
+            tokens_to_come(m, all[i].r) * saves > DRAFT_MARGIN * behind * m->token.price)
             all[kept++] = all[i];
     }
     *count = kept;

@@ -100,6 +100,20 @@ bool draft_prices_get(const draft_prices *p, uint32_t num_decodes, double pairs,
     return of->plain >= FIRST_PLAIN;
 }
 
+uint32_t draft_price_pays(const draft_price *p, uint32_t positions, double right, uint32_t count,
+                          double *ns, double *tokens)
+{
+    const double row = draft_price_of_row(p, positions);
+    double likely = right;
+    uint32_t n = 0;
+    for (; n < count && likely * *ns > DRAFT_MARGIN * row * *tokens; n++) {
+        *ns += row;
+        *tokens += likely;
+        likely *= right;
+    }
+    return n;
+}
+
 void draft_prices_doubt_rows(draft_prices *p, uint32_t num_decodes)
 {
     draft_tries_doubt(draft_prices_row(p, num_decodes));

@@ -14,6 +14,8 @@
 #include "sched/step_cost.h"
 
 enum { DRAFT_PRICES = 5, DRAFT_PRICE_TERMS = 4 };
+static const double DRAFT_MARGIN = 1.1; /* prices are noisy, and what is lost is the users' */
+static const float DRAFT_LIKELY = 0.5f; /* only such a guess says that something is too dear */
 
 typedef struct draft_price {
     double step;   /* ns of a step without drafts */
@@ -70,5 +72,11 @@ static inline double draft_price_of_row(const draft_price *p, double positions)
 {
     return p->row + p->row_at * positions;
 }
+
+/* How many of `count` drafts pay, the first behind so many positions, of which each is right with
+ * this chance if those before it are; in a step that takes *ns and brings *tokens, to which they
+ * are added. */
+uint32_t draft_price_pays(const draft_price *p, uint32_t positions, double right, uint32_t count,
+                          double *ns, double *tokens);
 
 #endif
