@@ -46,9 +46,10 @@ typedef struct asker {
 
 static void ask(asker *a, const text *t)
 {
-    const uint32_t found = ngram_propose(a->index, t->ids, t->count, a->out, ROOM, &a->match);
-    a->count = copy_propose(&a->cursor, t->ids, t->count, a->match ? ngram_place(a->index) : 0,
-                            a->out, found, ROOM, &a->match);
+    uint32_t place;
+    const uint32_t found =
+        ngram_propose(a->index, t->ids, t->count, a->out, ROOM, &a->match, &place);
+    a->count = copy_propose(&a->cursor, t->ids, t->count, place, a->out, found, ROOM, &a->match);
 }
 
 static void asker_init(asker *a)
@@ -167,13 +168,13 @@ TEST(whatever_a_text_does_a_guess_stays_within_bounds)
             rad_token plain[ROOM],
                 *out = malloc(ROOM * sizeof *out); /* so that asan sees its end */
             const uint32_t room = (uint32_t)(test_random(&seed) % (ROOM + 1));
-            uint32_t match, before;
-            uint32_t count = ngram_propose(a.index, t.ids, t.count, plain, room, &match);
+            uint32_t match, place, before;
+            uint32_t count = ngram_propose(a.index, t.ids, t.count, plain, room, &match, &place);
             CHECK(out != NULL);
             memcpy(out + ROOM - room, plain, count * sizeof *out);
             before = match;
-            count = copy_propose(&a.cursor, t.ids, t.count, match ? ngram_place(a.index) : 0,
-                                 out + ROOM - room, count, room, &match);
+            count = copy_propose(&a.cursor, t.ids, t.count, place, out + ROOM - room, count, room,
+                                 &match);
             CHECK(count <= room && match >= before);
             for (uint32_t i = 0; i < count; i++)
                 CHECK(out[ROOM - room + i] >= 0 && (uint32_t)out[ROOM - room + i] < kinds);

@@ -45,8 +45,8 @@ TEST(a_proposal_is_what_stood_behind_the_same_tokens)
             if (i > 60 && test_random(&seed) % 8) ids[i] = ids[i - 50];
         }
         for (; n < 400; n += 1 + (uint32_t)(test_random(&seed) % 3)) {
-            uint32_t match = 99, want = naive_match(ids, n);
-            uint32_t count = ngram_propose(index, ids, n, out, 16, &match);
+            uint32_t match = 99, place, want = naive_match(ids, n);
+            uint32_t count = ngram_propose(index, ids, n, out, 16, &match, &place);
             CHECK(match <= want && count == (match ? 16 : 0));
             far += 2 * match > want;
             asked += want > 0;
@@ -62,9 +62,9 @@ TEST(a_proposal_is_what_stood_behind_the_same_tokens)
 static uint32_t propose_at_last(ngram_index *index, const rad_token *ids, uint32_t n,
                                 rad_token *out, uint32_t room, uint32_t *match)
 {
-    uint32_t count = 0;
+    uint32_t count = 0, place;
     for (uint32_t entered = 0; entered < n; entered += NGRAM_AT_ONCE)
-        count = ngram_propose(index, ids, n, out, room, match);
+        count = ngram_propose(index, ids, n, out, room, match, &place);
     return count;
 }
 
@@ -82,14 +82,15 @@ TEST(a_long_text_is_entered_over_some_steps)
     memcpy(ids + LENGTH, ids + LENGTH - 100, COPY * sizeof *ids);
     for (uint32_t step = 0; step < NGRAM_TOKENS / NGRAM_AT_ONCE; step++) {
         rad_token out[4];
-        uint32_t match;
+        uint32_t match, place;
         const bool last = step == NGRAM_TOKENS / NGRAM_AT_ONCE - 1;
-        CHECK(ngram_propose(index, ids, LENGTH + COPY, out, 4, &match) == (last ? 4 : 0));
+        CHECK(ngram_propose(index, ids, LENGTH + COPY, out, 4, &match, &place) == (last ? 4 : 0));
         CHECK(match == (last ? COPY : 0) && (!last || out[0] == LENGTH - 100 + COPY));
+        CHECK(place == (last ? LENGTH - 100 + COPY : 0));
     }
     ids[LENGTH + COPY - 1] = 0; /* stood before all that is entered */
-    uint32_t match;
-    CHECK(!ngram_propose(index, ids, LENGTH + COPY, (rad_token[4]){0}, 4, &match));
+    uint32_t match, place;
+    CHECK(!ngram_propose(index, ids, LENGTH + COPY, (rad_token[4]){0}, 4, &match, &place));
     ngram_put_back(&pool, index);
     ngram_pool_fini(&pool, &env);
 }

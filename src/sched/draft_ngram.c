@@ -10,7 +10,7 @@
 struct ngram_index {
     ngram_index *next; /* in the pool */
     uint32_t end;
-    uint32_t place; /* of the last proposal */
+    uint32_t reserved;
     suffix_index suffixes;
 };
 
@@ -55,23 +55,18 @@ void ngram_put_back(ngram_pool *p, ngram_index *index)
 }
 
 uint32_t ngram_propose(ngram_index *index, const rad_token *ids, uint32_t num_ids, rad_token *out,
-                       uint32_t room, uint32_t *match)
+                       uint32_t room, uint32_t *match, uint32_t *place)
 {
     const suffix_text text = {.ids = ids, .mask = UINT32_MAX, .end = num_ids};
-    uint32_t at = 0;
+    *place = 0;
     const uint32_t from = RAD_MAX(index->end, num_ids - RAD_MIN(num_ids, (uint32_t)NGRAM_TOKENS));
     index->end = RAD_MIN(num_ids, from + NGRAM_AT_ONCE);
     suffix_index_enter(&index->suffixes, 0, &text, from, index->end);
-    *match = suffix_index_find(&index->suffixes, 0, &text, ids, num_ids, &at);
+    *match = suffix_index_find(&index->suffixes, 0, &text, ids, num_ids, place);
     if (!*match) return 0;
-    index->place = at;
+    const uint32_t at = *place;
     /* What repeats with a short period goes on behind its own end. */
     for (uint32_t i = 0; i < room; i++)
         out[i] = at + i < num_ids ? ids[at + i] : out[at + i - num_ids];
     return room;
-}
-
-uint32_t ngram_place(const ngram_index *index)
-{
-    return index->place;
 }

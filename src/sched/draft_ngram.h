@@ -30,11 +30,9 @@ ngram_index *ngram_take(ngram_pool *p, const rad_env *env);
 void ngram_put_back(ngram_pool *p, ngram_index *index);
 
 /* ids[0..num_ids) is a text, of which the index knows a beginning, or nothing. Writes up to `room`
- * tokens that may follow, and how many tokens before them were the same (*match). */
+ * tokens that may follow, how many tokens before them were the same (*match), and where in the text
+ * they stand (*place; 0: there are none). */
 uint32_t ngram_propose(ngram_index *index, const rad_token *ids, uint32_t num_ids, rad_token *out,
-                       uint32_t room, uint32_t *match);
-
-/* Where in the text the last proposal stood that there was. */
-uint32_t ngram_place(const ngram_index *index);
+                       uint32_t room, uint32_t *match, uint32_t *place);
 
 #endif

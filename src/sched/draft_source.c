@@ -59,13 +59,13 @@ static uint32_t propose_tree(scheduler *s, req *r, rad_token *out, uint32_t room
 static uint32_t propose_ngram(scheduler *s, req *r, rad_token *out, uint32_t room, uint32_t *grade)
 {
     drafter *d = &s->drafts;
-    uint32_t match;
+    uint32_t match, place;
     if (!r->draft.ngrams) r->draft.ngrams = ngram_take(&d->ngrams, &s->env);
     if (!r->draft.ngrams) return 0;
     const uint32_t found =
-        ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match);
-    const uint32_t n = copy_propose(&r->draft.copy, r->fill_ids, req_num_fill(r),
-                                    ngram_place(r->draft.ngrams), out, found, room, &match);
+        ngram_propose(r->draft.ngrams, r->fill_ids, req_num_fill(r), out, room, &match, &place);
+    const uint32_t n =
+        copy_propose(&r->draft.copy, r->fill_ids, req_num_fill(r), place, out, found, room, &match);
     *grade = draft_grade_of_match(match);
     return n;
 }
