@@ -62,8 +62,8 @@ static inline rad_status double_forward(runner *self, const forward_batch *b, co
     const uint32_t rows = b->num_logits - RAD_MIN(b->num_logits, b->num_reqs);
     bool writes = false;
     (void)self, (void)err;
-    for (uint32_t i = 0; b->nextn && i < b->num_reqs; i++)
-        writes |= b->nextn->next_ids[i] >= 0 || b->extend_seq_lens[i] > 1;
+    for (uint32_t i = 0; b->next_ids && i < b->num_reqs; i++)
+        writes |= b->next_ids[i] >= 0 || b->extend_seq_lens[i] > 1;
     if (logits) *logits = NULL;
     d->steps++;
     d->rows += rows;

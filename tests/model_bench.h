@@ -22,7 +22,7 @@ typedef struct bench {
     uint32_t num_saves;
     double
         *hidden_sum; /* the next run adds the hidden states of all its tokens; NULL: it does not */
-    const forward_nextn *nextn; /* of the next run */
+    const rad_token *next_ids; /* of the next run */
 } bench;
 
 /* One request's share of a batch: tokens[from, to) behind what the row holds. */
@@ -158,14 +158,14 @@ static inline void bench_run(bench *b, const piece *pieces, uint32_t num_pieces,
                                  .state_out = state_out,
                                  .num_state_saves = b->num_saves,
                                  .state_saves = b->saves,
-                                 .nextn = b->nextn};
+                                 .next_ids = b->next_ids};
     const float *out = NULL;
     rad_error err = {0};
     rad_status status = runner_forward(b->model, &batch, &out, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     b->num_saves = 0;
     b->hidden_sum = NULL;
-    b->nextn = NULL;
+    b->next_ids = NULL;
     for (uint32_t i = 0; i < num_pieces; i++) {
         if (!logits[i]) continue;
         size_t count = (size_t)extend[i] * b->model->info.vocab_size;

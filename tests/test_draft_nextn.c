@@ -47,7 +47,7 @@ static rad_status counted_forward(runner *self, const forward_batch *b, const fl
 {
     rig *g = now_running;
     g->forwards++;
-    g->told += b->nextn != NULL;
+    g->told += b->next_ids != NULL;
     g->clock.now += (uint64_t)(g->step_ns + g->row_ns * (b->num_tokens - 1.0));
     return g->real->forward(self, b, logits, err);
 }

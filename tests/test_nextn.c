@@ -106,8 +106,7 @@ static void feed(rig *r, rad_row row, uint32_t from, uint32_t to, bool known, ui
 {
     float *all = logits ? logits : malloc((to - from) * (size_t)VOCAB * sizeof *all);
     const rad_token next = known ? r->ids[to] : -1;
-    const forward_nextn nextn = {&next};
-    r->b.nextn = &nextn;
+    r->b.next_ids = &next;
     if (before != NOWHERE) guess(r, &row, 1, from, r->ids[from], &before, NULL, NULL);
     bench_run(&r->b, &(piece){row, r->ids, from, to}, 1, &all);
     r->b.model->ops->keep_hidden(r->b.model, to - from - 1, place);
@@ -291,9 +290,8 @@ TEST(a_pass_waits_for_the_layer_of_the_head_as_well)
         for (int told = 0; told < 3; told++) { /* nothing, of all tokens but the last, of all */
             uint32_t waits[8] = {0};
             const rad_token next = told == 2 ? r.ids[TOKENS] : -1;
-            const forward_nextn nextn = {&next};
             float *none = NULL;
-            r.b.nextn = told ? &nextn : NULL;
+            r.b.next_ids = told ? &next : NULL;
             CHECK_OK(rad_kv_pool_add_wait(r.b.kv, count_layer, waits, NULL));
             bench_run(&r.b, &(piece){1, r.ids, 0, TOKENS}, 1, &none);
             CHECK_OK(rad_kv_pool_remove_wait(r.b.kv, count_layer, waits));

@@ -75,12 +75,6 @@ typedef struct forward_pool {
     double *sum;    /* [runner_info.hidden_dim] the caller's */
 } forward_pool;
 
-/* What a head that guesses is told of a batch (model/nextn.h), whose entries are made of what the
- * model says at a position and of the token behind it. */
-typedef struct forward_nextn {
-    const rad_token *next_ids; /* [num_reqs] the token behind the last new one; -1: nobody knows */
-} forward_nextn;
-
 typedef struct forward_batch {
     uint32_t num_reqs;
     uint32_t num_tokens;                /* new tokens of all requests */
@@ -130,7 +124,10 @@ typedef struct forward_batch {
     uint32_t state_reserved;
     const forward_state_save *state_saves; /* ascending by req, then tokens */
 
-    const forward_nextn *nextn; /* NULL: nothing is to be guessed behind these tokens */
+    /* For a head that guesses (model/nextn.h), whose entries are made of what the model says at a
+     * position and of the token behind it. */
+    const rad_token *next_ids; /* [num_reqs] the token behind the last new one; -1: nobody knows.
+                                * NULL: nothing is to be guessed behind these tokens */
 
     attn_kv_reads *kv_reads; /* every layer adds to it; NULL: nobody asks */
 } forward_batch;

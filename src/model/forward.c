@@ -392,13 +392,13 @@ static rad_status run_layers(step *s, rad_error *err)
         s->w = &s->m->weights->layers[i];
         rad_status status = forward_mixer(s, err);
         if (status != RAD_OK) return status;
-        if (i + 1 == c->num_layers && !(c->num_nextn && s->batch->nextn)) keep_rows(s);
+        if (i + 1 == c->num_layers && !(c->num_nextn && s->batch->next_ids)) keep_rows(s);
         if (s->rows) forward_rest_of_layer(s);
     }
     if (!c->num_nextn) return RAD_OK;
     rad_status status = nextn_write(s, err);
     s->said_dim = 0;
-    if (status == RAD_OK && s->batch->nextn) keep_rows(s);
+    if (status == RAD_OK && s->batch->next_ids) keep_rows(s);
     return status;
 }
 

@@ -119,7 +119,7 @@ static rad_status add_zero(writer *w, rad_slot slot)
 static bool next_unknown(const forward_batch *b, uint32_t req, uint32_t token)
 {
     const uint32_t last = b->extend_start_loc[req] + b->extend_seq_lens[req] - 1;
-    return !b->nextn || (token == last && b->nextn->next_ids[req] < 0);
+    return !b->next_ids || (token == last && b->next_ids[req] < 0);
 }
 
 static rad_status write_zeros(writer *w)
@@ -142,10 +142,10 @@ static rad_status write_known(writer *w, const float *norm)
         const uint32_t start = b->extend_start_loc[r], last = start + b->extend_seq_lens[r] - 1;
         for (uint32_t t = start; t <= last && status == RAD_OK; t++)
             if (!next_unknown(b, r, t))
-                status = add_entry(
-                    w, &(nextn_entry){norm + (size_t)t * w->s.c->dim,
-                                      t < last ? b->input_ids[t + 1] : b->nextn->next_ids[r],
-                                      b->positions[t], b->out_cache_loc[t]});
+                status =
+                    add_entry(w, &(nextn_entry){norm + (size_t)t * w->s.c->dim,
+                                                t < last ? b->input_ids[t + 1] : b->next_ids[r],
+                                                b->positions[t], b->out_cache_loc[t]});
     }
     return status == RAD_OK ? flush_entries(w) : status;
 }
@@ -153,7 +153,7 @@ static rad_status write_known(writer *w, const float *norm)
 static bool any_known(const forward_batch *b)
 {
     for (uint32_t r = 0; r < b->num_reqs; r++)
-        if (b->extend_seq_lens[r] > 1 || b->nextn->next_ids[r] >= 0) return true;
+        if (b->extend_seq_lens[r] > 1 || b->next_ids[r] >= 0) return true;
     return false;
 }
 
@@ -174,7 +174,7 @@ rad_status nextn_write(step *s, rad_error *err)
     own.x = s->b->nextn.x, own.norm = s->b->nextn.norm;
     writer w = {.s = head_of(s->m, s->batch, &own), .n = &s->b->nextn, .err = err};
     rad_status status = write_zeros(&w);
-    if (status == RAD_OK && s->batch->nextn) {
+    if (status == RAD_OK && s->batch->next_ids) {
         if (any_known(s->batch)) block_norm(s, s->m->weights->output_norm, NULL);
         status = write_known(&w, s->b->norm);
     }

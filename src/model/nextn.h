@@ -29,8 +29,8 @@
 struct step;
 
 /* Behind the last layer of a forward pass, when s->b->x has what it left of all new tokens
- * (batch->nextn) or of some (NULL: all entries are zeros). Writes the entries' K and V; x stays as
- * it is. Waits for loads of the head's layer, as attention does for those of its own. */
+ * (batch->next_ids) or of some (NULL: all entries are zeros). Writes the entries' K and V; x stays
+ * as it is. Waits for loads of the head's layer, as attention does for those of its own. */
 rad_status nextn_write(struct step *s, rad_error *err);
 
 /* Keeps the hidden states of the rows of logits: they are in s->b->norm. */

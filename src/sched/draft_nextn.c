@@ -179,8 +179,7 @@ void draft_nextn_tell(scheduler *s)
         d->next_ids[i] = end < req_num_fill(r) ? r->fill_ids[end] : -1;
         any |= d->next_ids[i] >= 0 || b->extend_seq_lens[i] > 1;
     }
-    d->told = (forward_nextn){d->next_ids};
-    if (any) s->forward.nextn = &d->told;
+    if (any) s->forward.next_ids = d->next_ids;
 }
 
 /* ---- guesses ---- */

@@ -55,7 +55,6 @@ typedef struct draft_nextn {
     uint32_t in_vain; /* so many steps in which something could be guessed */
     uint32_t unfed; /* after NEXTN_FED of these so many are without it; 0: no such time came yet */
     rad_token *next_ids; /* [max_running_requests] of a step */
-    forward_nextn told;
     nextn_place places[NEXTN_PLACES];
     guess_chooser chooser;
     draft_guessing guessing[DRAFT_FULL];
