@@ -48,10 +48,10 @@ static size_t place(const model_config *c, const cuda_layout *layout, const cuda
     for (uint32_t i = 0; i < c->num_layers; i++) {
         const cuda_layer *w = &layout->layers[i];
         const cuda_matrix *all[] = {&w->qkv, &w->attn_output, &w->gate_up, &w->ffn_down};
-        for (size_t k = 0; k < RAD_COUNT(all); k++)
+        for (size_t k = 0; k < RAD_COUNT(all); k++) {
             parts = RAD_MAX(parts, (size_t)part_rows_of(all[k], l->tokens) * all[k]->rows);
-        for (size_t k = 0; k < RAD_COUNT(all); k++)
             widest = RAD_MAX(widest, quantised_ld(all[k]));
+        }
         q = RAD_MAX(q, layer_q_dim(&c->layers[i]));
         attn = RAD_MAX(attn, w->attn_output.x_ld);
         act = RAD_MAX(act, w->ffn_down.x_ld);
