@@ -132,15 +132,17 @@ typedef struct placing {
     cuda_layout *layout;
 } placing;
 
-/* Which types the rows of a matrix have, neighbours of one type as one. Returns how many there are;
- * 0: it becomes bf16. A table that is not multiplied by is not rounded to q8_0. */
+/* Which types the rows of a matrix have, neighbours of one type as one, and how many of them; 0: it
+ * becomes bf16. A table that is not multiplied by is not rounded to q8_0. Errors as
+ * cuda_field_tensors'. */
 static rad_status choose_types(const placing *p, const cuda_field *f,
                                gemm_part out[WEIGHTS_MOST_PARTS], uint32_t *num, rad_error *err)
 {
     const gguf_tensor *tensors[CUDA_MOST_PARTS];
     weights_part parts[CUDA_MOST_PARTS] = {0};
     const bool table = f->matrix == &p->layout->token_embd;
-    const weights_policy policy = table && p->policy ? WEIGHTS_AS_FILE : p->policy;
+    const weights_policy policy = table && p->policy == WEIGHTS_AS_Q8_0 ? WEIGHTS_AS_FILE
+                                                                        : p->policy;
     *num = 0;
     if (policy == WEIGHTS_AS_DTYPE || (policy == WEIGHTS_AS_FILE && !p->file)) return RAD_OK;
     rad_status status = p->file ? cuda_field_tensors(p->file, f, tensors, err) : RAD_OK;
