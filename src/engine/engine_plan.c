@@ -42,17 +42,17 @@ static uint32_t max_batch_tokens(const engine_params *p, uint32_t context, uint3
 
 /* A head that guesses joins the configuration, if it is wanted and the file has one that we can
  * use. It is an error that there is none only where nobody else is to guess. */
-static rad_status find_nextn(const gguf_file *file, const engine_params *p, bool on_gpu,
-                             model_config *config, load_plan *plan, bool *wanted, rad_error *err)
+static rad_status find_nextn(const gguf_file *file, const engine_params *p, model_config *config,
+                             load_plan *plan, bool *wanted, rad_error *err)
 {
     uint32_t sources;
     rad_error why = {0};
     rad_status status = draft_sources_wanted(p, &sources, err);
     *wanted = false;
     if (status != RAD_OK || !(sources & draft_bit(DRAFT_NEXTN))) return status;
-    *wanted = !on_gpu;
+    *wanted = !plan->on_gpu;
     if (*wanted && model_config_use_nextn(file, config, &why) == RAD_OK) return RAD_OK;
-    if (on_gpu && config->num_skipped)
+    if (plan->on_gpu && config->num_skipped)
         rad_fail(&why, RAD_E_UNSUPPORTED, "heads that guess compute on the CPU alone so far");
     snprintf(plan->why_no_nextn, sizeof plan->why_no_nextn, "%.399s", why.text);
     if (sources != (draft_bit(DRAFT_FORCED) | draft_bit(DRAFT_NEXTN))) return RAD_OK;
@@ -71,7 +71,7 @@ static rad_status begin_plan(const rad_env *env, const gguf_file *file, const en
     rad_status status = model_config_read(file, p->context_length, &config, err);
     if (status != RAD_OK) return status;
     bool nextn;
-    status = find_nextn(file, p, on_gpu, &config, plan, &nextn, err);
+    status = find_nextn(file, p, &config, plan, &nextn, err);
     if (status != RAD_OK) return status;
     plan->context = p->context_length ? p->context_length : config.context_length;
     plan->info = on_gpu ? cuda_runner_info(&config) : model_runner_info(&config, kv_dtype);
