@@ -147,10 +147,9 @@ static rad_status create_scheduler(engine *e, rad_error *err)
     const engine_params *p = &e->params;
     const runner_info *model = &e->runner->info;
     schedule_policy policy = SCHEDULE_LPM;
-    uint32_t sources = 0;
+    uint32_t sources;
     if (p->schedule_policy) (void)schedule_policy_parse(p->schedule_policy, &policy, NULL);
-    if (p->speculative_algorithm)
-        (void)draft_sources_parse(p->speculative_algorithm, &sources, NULL);
+    (void)draft_sources_wanted(p, &sources, NULL);
     if (model->state_bytes) {
         e->turn_token = turn_token(e);
         if (!e->params.mamba_track_interval)
