@@ -62,11 +62,10 @@ static void compare_tiers(replay *p, const record_op *op)
     const uint64_t ours[] = {
         s.written_tokens,     s.loaded_tokens, s.host_evicted_tokens, s.dropped_write_tokens,
         s.host_cached_tokens, s.failed_loads,  s.failed_writes,       s.tickets};
-    replay_result *r = p->result;
-    replay_count_tiers(p);
-    r->recorded.written_tokens = op->field[0];
-    r->recorded.loaded_tokens = op->field[1];
-    r->recorded.host_evicted_tokens = op->field[2];
+    record_counters *recorded = &p->result->recorded;
+    recorded->written_tokens = op->field[0];
+    recorded->loaded_tokens = op->field[1];
+    recorded->host_evicted_tokens = op->field[2];
     for (size_t i = 0; i < RAD_COUNT(names); i++)
         replay_compare(p, op, names[i], ours[i], op->field[i]);
 }
