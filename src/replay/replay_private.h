@@ -7,7 +7,7 @@
 #include "replay/record_cache.h"
 #include "replay/replay_record.h"
 
-enum { BUCKETS = 4096, MOST_LIVE = 1 << 20 };
+enum { BUCKETS = 4096 };
 
 typedef struct live { /* a request between arrival and end */
     struct live *next;

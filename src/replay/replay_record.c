@@ -17,6 +17,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+enum { MOST_LIVE = 1 << 20 };
+
 /* ---- life ---- */
 
 static void forget(replay *p, live **at)
