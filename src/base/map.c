@@ -75,7 +75,7 @@ bool map_move(map *m, const rad_env *env, uint32_t capacity)
     if (!map_init(&larger, env, capacity)) return false;
     for (uint32_t at = 0; m->entries && at <= m->mask; at++)
         if (m->entries[at].id) map_insert(&larger, m->entries[at].hash, m->entries[at].id);
-    if (m->entries) map_fini(m);
+    map_fini(m);
     *m = larger;
     return true;
 }

@@ -24,7 +24,7 @@ typedef struct map {
 
 /* Room for `capacity` entries. False when there is no memory. */
 bool map_init(map *m, const rad_env *env, uint32_t capacity);
-void map_fini(map *m);
+void map_fini(map *m); /* a zeroed one is fine */
 size_t map_bytes(uint32_t capacity);
 
 /* Moves the entries to a larger table, with room for `capacity` of them; a zeroed map has none yet.

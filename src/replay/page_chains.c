@@ -29,7 +29,7 @@ static bool grow(numbering *n)
 
 static void numbering_fini(numbering *n)
 {
-    if (n->cap) map_fini(&n->by_hash);
+    map_fini(&n->by_hash);
     rad_free(n->env, n->hashes, n->cap * sizeof *n->hashes);
 }
 

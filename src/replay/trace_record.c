@@ -148,7 +148,7 @@ rad_status trace_parse_record(trace *t, const uint8_t *bytes, uint64_t size, rad
     while ((status = record_next(l.reader, &op, err)) == RAD_OK)
         if ((status = take(&l, &op, h->page_size, err)) != RAD_OK) break;
     if (status == RAD_NONE) status = put_together(&l, err);
-    if (l.map_room) map_fini(&l.by_id);
+    map_fini(&l.by_id);
     rad_free(&t->env, l.arrivals, l.cap * sizeof *l.arrivals);
     record_close(l.reader);
     return status;

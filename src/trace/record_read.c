@@ -182,8 +182,8 @@ void record_close(record_reader *r)
 {
     if (!r) return;
     rad_env env = r->env;
-    if (r->cap) map_fini(&r->by_hash);
-    if (r->names_cap) map_fini(&r->by_name);
+    map_fini(&r->by_hash);
+    map_fini(&r->by_name);
     rad_free(&env, r->names, r->names_cap * sizeof *r->names);
     rad_free(&env, r->pages, r->cap * sizeof *r->pages);
     rad_free(&env, r, sizeof *r);
