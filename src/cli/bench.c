@@ -272,7 +272,7 @@ int cmd_bench(int argc, char **argv)
          .arg = "TYPE",
          .values = CLI_KV_TYPES,
          .target = &plan.kv_cache_dtype,
-         .help = "auto, f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8; see radish serve --help."},
+         .help = CLI_KV_TYPES "; see radish serve --help."},
         {.kind = CLI_U32,
          .name = "page-size",
          .arg = "N",

@@ -11,7 +11,7 @@
 
 #define RADISH_VERSION RAD_VERSION_STRING
 
-/* What K and V may be stored as, for the shells. */
+/* What K and V may be stored as. */
 #define CLI_KV_TYPES "auto, f32, bf16, f16, fp8_e4m3, fp8_e5m2 or int8"
 
 /* Drafts of serve and bench, where nobody says otherwise. */
