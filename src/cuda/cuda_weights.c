@@ -126,24 +126,31 @@ static void random_row(uint64_t seed, uint32_t row, uint32_t cols, uint16_t *out
     }
 }
 
+/* The tensor that row *row of a stack lies in; *row becomes its row there. */
+static const gguf_tensor *tensor_of_row(const chunk *c, uint32_t *row)
+{
+    uint32_t part = 0;
+    while (*row >= c->field->parts[part].rows)
+        *row -= c->field->parts[part++].rows;
+    return c->tensors[part];
+}
+
 static void matrix_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const chunk *c = arg;
-    const cuda_field *f = c->field;
-    const cuda_matrix *m = f->matrix;
+    const cuda_matrix *m = c->field->matrix;
     const uint32_t end = RAD_MIN((tile + 1) * TILE_ROWS, c->count);
     float *scratch = c->l->scratch + (size_t)thread * c->l->widest;
     for (uint32_t i = tile * TILE_ROWS; i < end; i++) {
         uint16_t *out = (uint16_t *)(void *)(c->out + i * c->row_bytes);
-        uint32_t row = cuda_matrix_source(m, c->first + i), part = 0, cols = m->k;
+        uint32_t row = cuda_matrix_source(m, c->first + i), cols = m->k;
         if (row == UINT32_MAX) {
             cols = 0;
         } else if (!c->l->source->file) {
             random_row(c->l->source->seed ^ m->at, row, cols, out);
         } else {
-            while (row >= f->parts[part].rows)
-                row -= f->parts[part++].rows;
-            row_of_tensor(c->tensors[part], row, cols, scratch, out);
+            const gguf_tensor *t = tensor_of_row(c, &row);
+            row_of_tensor(t, row, cols, scratch, out);
         }
         memset(out + cols, 0, (m->ld - cols) * sizeof *out);
     }
@@ -179,17 +186,13 @@ static void round_row(float *row, uint32_t cols)
 /* Row `row` of a piece as blocks of its type: in the file, or in `scratch`. */
 static const void *blocks_of_row(const chunk *c, uint32_t row, float *scratch)
 {
-    const cuda_field *f = c->field;
-    const uint32_t cols = f->matrix->k;
-    uint32_t part = 0;
+    const uint32_t cols = c->field->matrix->k;
     if (!c->l->source->file) {
         random_blocks(c->l->source->seed ^ c->piece->at, row, cols, (uint8_t *)scratch);
         return scratch;
     }
     row += c->piece_row;
-    while (row >= f->parts[part].rows)
-        row -= f->parts[part++].rows;
-    const gguf_tensor *t = c->tensors[part];
+    const gguf_tensor *t = tensor_of_row(c, &row);
     if (weights_native_type(t->type) == c->piece->type) return tensor_row_bytes(t, row);
     tensor_row(t, row, scratch);
     round_row(scratch, cols);
