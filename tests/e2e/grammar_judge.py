@@ -46,8 +46,9 @@ def number(text):
         return float(text)
 
 
-def categories(wanted):
-    """As ranges of a class."""
+def categories(wanted, newer):
+    """As ranges of a class; with `newer` also what Python's Unicode does not know yet."""
+    wanted = (wanted, "Cn") if newer else wanted
     marks = [unicodedata.category(chr(i)).startswith(wanted) for i in range(0x110000)] + [False]
     ends = [i for i in range(0x110001) if marks[i] != (i > 0 and marks[i - 1])]
     return "".join(f"\\U{a:08x}-\\U{b - 1:08x}" for a, b in zip(ends[::2], ends[1::2]))
@@ -62,15 +63,20 @@ PROPERTIES = {
 
 @functools.lru_cache
 def ecma(pattern):
-    """Python's of ECMA 262's: $ is the very end, and \\p{...}."""
+    """Python's of ECMA 262's: $ is the very end, and \\p{...}. Characters that Python's Unicode does not know yet
+    (a digit of 15.0 is none in 14.0) have each property and lack it; the rest of a text is judged as ever."""
     pattern = re.sub(r"\$(?=$|[|)])", r"\\Z", pattern)
-    parts, inside = [], False
-    for part in re.findall(r"\\[pP]\{[^}]*\}|\\.|.", pattern, re.DOTALL):
+    parts, inside = [], ""
+    for part in re.findall(r"\\[pP]\{[^}]*\}|\\.|\[\^?|.", pattern, re.DOTALL):
         if part[:2] in ("\\p", "\\P"):
+            assert not inside or part[1] == "p", "no \\P in a class"
             ranges = PROPERTIES.get(part[3:-1], part[3:-1])
-            ranges = categories(ranges) if len(ranges) <= 2 else ranges
+            ranges = categories(ranges, part[1] == "p" and inside != "[^") if len(ranges) <= 2 else ranges
             part = ranges if inside else f"[{'^' * (part[1] == 'P')}{ranges}]"
-        inside = part == "[" or inside and part != "]"
+        elif not inside and part in ("[", "[^"):
+            inside = part
+        elif part == "]":
+            inside = ""
         parts.append(part)
     return "".join(parts)
 

@@ -11,7 +11,6 @@ import pathlib
 import random
 import subprocess
 import time
-import unicodedata
 
 from radish_e2e import LONG, RADISH, check, run, skip_script
 
@@ -64,11 +63,6 @@ def written(value, space):
     return spread(text) if space == 2 else text
 
 
-def is_newer(text):
-    """Has characters that the judge's Unicode does not know yet (a digit of 15.0 is none in Python's 14.0)."""
-    return any(unicodedata.category(c) == "Cn" for c in text)
-
-
 def compare(cases, samples):
     requests, judges = [], []
     for n, (schema, values) in enumerate(cases):
@@ -88,7 +82,7 @@ def compare(cases, samples):
             cut += text is None
             if text is not None:
                 value = json.loads(text, parse_float=number, strict=True)
-                check(is_valid(judge, value) or is_newer(text), schema, text, "was allowed", SEED)
+                check(is_valid(judge, value), schema, text, "was allowed", SEED)
                 sampled += 1
     print(f"{len(cases)} schemas: {yes} values accepted, {no} refused, {sampled} samples valid, {cut} too long")
     check(sampled > 20 * cut, "samples come to an end")
