@@ -9,8 +9,8 @@
  *     where one has ended       the next one's            and what is behind the last one
  *     where one may have ended  what goes on in it        and both of these
  *
- *     [a-z]{1,900}@     counted        [a-z]{1,900}[a-f]x     not: after an "a" it may be at its
- * end
+ *     [a-z]{1,900}@          counted
+ *     [a-z]{1,900}[a-f]x     not: after an "a" it may be at its end
  *
  * What is behind the end of a rule is what is behind any call of it: that may be more than is
  * there, and then a repeat is written out as states although it could be counted.
@@ -65,12 +65,6 @@ typedef struct look {
     uint32_t cap_met, now;
 } look;
 
-static void look_begin(look *l)
-{
-    l->count = 0;
-    l->now++;
-}
-
 /* False: it was there. */
 static bool look_add(look *l, uint32_t state)
 {
@@ -102,12 +96,16 @@ static void add_returns(look *l, uint32_t state)
     gr_work(l->mem, 2 * (uint64_t)a->num_calls);
 }
 
-/* Whether two of the states that were added, or that they lead to without reading, read one byte.
- * `beyond`: also past the ends of their rules. `inner`: this one does not end. */
-static bool clash(look *l, bool beyond, uint32_t inner)
+/* Whether two of the states `one`, `other` and those that they lead to without reading read the
+ * same byte. `beyond`: also past the ends of their rules. `inner`: this one does not end. */
+static bool clash(look *l, uint32_t one, uint32_t other, bool beyond, uint32_t inner)
 {
     const gr_automaton *a = l->a;
     bool read[256] = {0}, twice = false;
+    l->count = 0;
+    l->now++;
+    look_add(l, one);
+    look_add(l, other);
     for (uint32_t i = 0; i < l->count && gr_work(l->mem, LOOK_STEPS); i++) {
         const uint32_t at = l->pending[i];
         const gr_state *s = &a->states[at];
@@ -116,8 +114,8 @@ static bool clash(look *l, bool beyond, uint32_t inner)
                 twice |= read[b];
                 read[b] = true;
             }
-        for (uint32_t c = s->calls; c < s[1].calls;
-             c++) /* what is called in two ways reads the same */
+        /* What is called in two ways reads the same. */
+        for (uint32_t c = s->calls; c < s[1].calls; c++)
             twice |= !look_add(l, a->calls[c].start);
         if (s->flags & GR_ACCEPTS && beyond && at != inner) add_returns(l, at);
     }
@@ -128,25 +126,13 @@ static bool clash(look *l, bool beyond, uint32_t inner)
 static bool is_ambiguous(look *l, const gr_counter *k, uint32_t caller)
 {
     const gr_automaton *a = l->a;
-    look_begin(l);
-    look_add(l, caller);
-    bool is = clash(l, true, NOWHERE);
-    if (k->min < k->max) { /* else the count alone says when it ends */
-        look_begin(l);
-        look_add(l, k->start);
-        look_add(l, k->back);
-        is |= clash(l, true, NOWHERE);
-    }
+    bool is = clash(l, caller, caller, true, NOWHERE);
+    if (k->min < k->max) /* else the count alone says when it ends */
+        is |= clash(l, k->start, k->back, true, NOWHERE);
     for (uint32_t s = k->start; s < k->start + k->states && !is; s++) {
         if (!(a->states[s].flags & GR_ACCEPTS) || a->states[s].flags == GR_ACCEPTS) continue;
-        look_begin(l);
-        look_add(l, s);
-        look_add(l, k->start);
-        is |= clash(l, true, s);
-        look_begin(l);
-        look_add(l, s);
-        look_add(l, k->back);
-        is |= clash(l, true, s);
+        is |= clash(l, s, k->start, true, s);
+        is |= clash(l, s, k->back, true, s);
     }
     return is;
 }
@@ -161,23 +147,21 @@ static bool is_simple(look *l, const gr_counter *k)
         for (uint32_t r = state->ranges; r < state[1].ranges; r++)
             if (a->ranges[r].to == k->start) return false;
     }
-    look_begin(l);
-    look_add(l, k->start);
-    look_add(l, k->back);
-    return !clash(l, false, NOWHERE);
+    return !clash(l, k->start, k->back, false, NOWHERE);
 }
 
 bool repeats_check(gr_builder *b, gr_automaton *a)
 {
     look l = {.a = a, .mem = &b->mem};
     bool ambiguous = false;
+    gr_counter *k = a->counters; /* each is of one call, in the order of calls */
     if (GR_GROW(&b->mem, l.met, l.cap_met, (uint64_t)a->num_states + 1)) {
         for (uint32_t s = 0; s < a->num_states && !ambiguous && !b->mem.status; s++) {
             for (uint32_t c = a->states[s].calls; c < a->states[s + 1].calls; c++) {
                 if (!automaton_counts(a, a->calls[c].back)) continue;
-                gr_counter *k = &a->counters[automaton_counter(a, a->calls[c].back) - a->counters];
                 ambiguous = ambiguous || (!k->sure && is_ambiguous(&l, k, s));
                 k->simple = is_simple(&l, k);
+                k++;
             }
         }
     }
