@@ -25,13 +25,7 @@
 
 /* ---- walks ---- */
 
-/* Where a text is in a repeat, for a walk: behind `come` of them, in `state` of the next one. */
-typedef struct repeat {
-    const gr_counter *k; /* NULL: in none, or not in a simple one */
-    uint32_t come;
-} repeat;
-
-/* In place of a number of threads: one.state is in `in`, behind one.stacks of them. */
+/* In place of a number of threads: one.state is in a simple repeat, behind one.stacks of them. */
 #define IN_REPEAT UINT32_MAX
 
 typedef struct pop_list { /* nodes of a tree behind which the rule may end */
@@ -68,8 +62,10 @@ static bool repeat_leave(walker *w, const gr_counter *k, unsigned char byte, thr
     return true;
 }
 
-static bool add_pop(walker *w, pop_list *pops, uint32_t node)
+/* Adds the node to `pops`, unless NULL, where tokens go on behind it. */
+static bool add_pop(walker *w, pop_list *pops, const trie *t, uint32_t node)
 {
+    if (!pops || t->nodes[node].skip == node + 1) return true;
     if (!place_grow(&w->stacks->env, &pops->nodes, &pops->cap, pops->count + 1,
                     sizeof *pops->nodes))
         return false;
@@ -80,9 +76,10 @@ static bool add_pop(walker *w, pop_list *pops, uint32_t node)
 /* Sets the bits of all tokens that the threads list->at[first..first + count) read. Where the
  * bottom of the stacks is met and tokens go on, the node is added to `pops`, unless NULL. Most
  * places have one thread, and most bytes lead to a state that neither calls nor returns: that is
- * done in line; and so is the one thread that is in `in`. */
+ * done in line; and so is the one thread that is in the simple repeat `in`, unless NULL: instead of
+ * stacks it has how many have come. */
 static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, uint32_t count,
-                       repeat in, uint32_t *bits, pop_list *pops)
+                       const gr_counter *in, uint32_t *bits, pop_list *pops)
 {
     const gr_automaton *a = w->a;
     struct {
@@ -95,10 +92,9 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
     if (count == 1) at[0].one = list->at[first];
     bool ends = false;
     w->status = RAD_OK;
-    if (in.k) {
-        at[0].one.stacks = in.come;
+    if (in) {
         at[0].count = IN_REPEAT;
-        ends = a->states[in.k->back].flags & GR_ACCEPTS; /* no call behind it reads nothing */
+        ends = a->states[in->back].flags & GR_ACCEPTS; /* no call behind it reads nothing */
     }
     for (uint32_t i = 1; i < t->num_nodes;) {
         const trie_node *node = &t->nodes[i];
@@ -122,22 +118,21 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
             w->ended = false;
             if (!place_enter(w, to, from.stacks, list, list->count)) return w->status;
         } else if (at[depth - 1].count == IN_REPEAT) {
-            const thread from = at[depth - 1].one, to = repeat_step(a, in.k, node->byte, from);
-            const bool between = to.state == in.k->start && to.stacks >= in.k->min;
+            const thread from = at[depth - 1].one, to = repeat_step(a, in, node->byte, from);
+            const bool between = to.state == in->start && to.stacks >= in->min;
             if (to.state != NOWHERE) {
-                if (between && ends && pops && node->skip > i + 1 && !add_pop(w, pops, i))
-                    return RAD_E_NOMEM;
+                if (between && ends && !add_pop(w, pops, t, i)) return RAD_E_NOMEM;
                 set_tokens(t, i++, bits);
                 at[depth].one = to;
                 at[depth].count = IN_REPEAT;
                 continue;
             }
-            if (from.state != in.k->start || from.stacks < in.k->min) {
+            if (from.state != in->start || from.stacks < in->min) {
                 i = node->skip;
                 continue;
             }
             list->count = at[depth].top;
-            if (!repeat_leave(w, in.k, node->byte, list)) return w->status;
+            if (!repeat_leave(w, in, node->byte, list)) return w->status;
         } else {
             list->count = at[depth].top;
             if (!place_step(w, list, at[depth - 1].first, at[depth - 1].count, node->byte))
@@ -155,9 +150,7 @@ static rad_status walk(walker *w, threads *list, const trie *t, uint32_t first, 
             continue;
         }
         set_tokens(t, i, bits);
-        if (ended && pops && node->skip > i + 1) {
-            if (!add_pop(w, pops, i)) return RAD_E_NOMEM;
-        }
+        if (ended && !add_pop(w, pops, t, i)) return RAD_E_NOMEM;
         i = at[depth].count ? i + 1 : node->skip;
     }
     return RAD_OK;
@@ -373,20 +366,22 @@ static rad_status compute(grammar *g, mask_place place, uint32_t *bits, mask_ent
     memset(bits, 0, v->words * sizeof *bits);
     rad_status status = stacks_init(&cells, &v->env) && threads_grow(&w, &list, 64) ? RAD_OK
                                                                                     : RAD_E_NOMEM;
-    const uint32_t bottom = status ? NO_STACKS : mask_stacks(&cells, place);
-    if (!status) status = cells.status;
+    const gr_counter *in = place.k && place.k->simple ? place.k : NULL;
+    uint32_t below = place.come;
+    if (!status && !in) {
+        below = mask_stacks(&cells, place);
+        status = cells.status;
+    }
     if (!status) {
-        const repeat in = {place.k && place.k->simple ? place.k : NULL, place.come};
         const bool last = (place.k ? place.k->back : place.state) < g->a.last;
         uint32_t plain = 0;
-        if (in.k && place.state == in.k->start)
-            plain = plain_repeats(&g->a, in.k, place.come, last);
+        if (in && place.state == in->start) plain = plain_repeats(&g->a, in, place.come, last);
         exactly = plain > 0;
         if (!plain) plain = plain_length(&g->a, place.state, &exactly);
         const trie *t = exactly ? &v->rest : &v->all;
         if (plain && exactly)
             memcpy(bits, v->plain + (size_t)(plain - 1) * v->words, v->words * sizeof *bits);
-        list.at[0] = (thread){place.state, bottom};
+        list.at[0] = (thread){place.state, below};
         list.count = 1;
         status = walk(&w, &list, t, 0, 1, in, bits, last ? NULL : &pops);
         if (!status) status = list_remainders(v, t, &pops, bits, &pieces, &count, &cap);
@@ -415,7 +410,6 @@ static void join(const mask_entry *e, uint32_t *bits, uint32_t words)
 static rad_status join_place(grammar_matcher *m, mask_place p, thread t, uint32_t returns,
                              uint32_t *bits)
 {
-    static const repeat none;
     grammar *g = m->g;
     grammar_vocab *v = g->v;
     threads *list = &m->threads;
@@ -430,11 +424,10 @@ static rad_status join_place(grammar_matcher *m, mask_place p, thread t, uint32_
     }
     rad_status status = RAD_OK;
     if (e->direct) {
-        /* Its tokens end its rule everywhere: what is left of them would be the whole vocabulary.
-         */
+        /* Its tokens end its rule everywhere: what is left would be the whole vocabulary. */
         if (!threads_grow(&m->walker, list, before + 1)) status = m->walker.status;
         if (!status) list->at[list->count++] = t;
-        if (!status) status = walk(&m->walker, list, &v->all, before, 1, none, bits, NULL);
+        if (!status) status = walk(&m->walker, list, &v->all, before, 1, NULL, bits, NULL);
     } else {
         join(e, bits, v->words);
         m->walker.status = RAD_OK;
@@ -442,7 +435,7 @@ static rad_status join_place(grammar_matcher *m, mask_place p, thread t, uint32_
             if (!place_return(&m->walker, returns, list, before))
                 status = m->walker.status;
             else if (list->count > before)
-                status = walk(&m->walker, list, &e->rest, before, list->count - before, none, bits,
+                status = walk(&m->walker, list, &e->rest, before, list->count - before, NULL, bits,
                               NULL);
         }
     }
