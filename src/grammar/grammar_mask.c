@@ -397,6 +397,21 @@ static rad_status compute(grammar *g, mask_place place, uint32_t *bits, mask_ent
     return status;
 }
 
+/* The entry of a place, held: one that is kept, or made now and kept. *bits: room for a mask, which
+ * is made with the first that is computed; the caller frees it. */
+static rad_status entry_of(grammar *g, mask_place p, uint32_t **bits, mask_entry **out)
+{
+    grammar_vocab *v = g->v;
+    const uint64_t left = mask_left(g, p);
+    *out = mask_cache_find(v, g, p.state, left);
+    if (*out) return RAD_OK;
+    if (!*bits) *bits = rad_alloc(&v->env, v->words * sizeof **bits);
+    if (!*bits) return RAD_E_NOMEM;
+    rad_status status = compute(g, p, *bits, out);
+    if (!status) mask_cache_keep(v, g, p.state, left, *out);
+    return status;
+}
+
 static void join(const mask_entry *e, uint32_t *bits, uint32_t words)
 {
     if (e->bits)
@@ -414,15 +429,9 @@ static rad_status join_place(grammar_matcher *m, mask_place p, thread t, uint32_
     grammar_vocab *v = g->v;
     threads *list = &m->threads;
     uint32_t before = list->count;
-    const uint64_t left = mask_left(g, p);
-    mask_entry *e = mask_cache_find(v, g, p.state, left);
-    if (!e) {
-        if (!m->bits) m->bits = rad_alloc(&v->env, v->words * sizeof *m->bits);
-        rad_status status = m->bits ? compute(g, p, m->bits, &e) : RAD_E_NOMEM;
-        if (status) return status;
-        mask_cache_keep(v, g, p.state, left, e);
-    }
-    rad_status status = RAD_OK;
+    mask_entry *e;
+    rad_status status = entry_of(g, p, &m->bits, &e);
+    if (status) return status;
     if (e->direct) {
         /* Its tokens end its rule everywhere: what is left would be the whole vocabulary. */
         if (!threads_grow(&m->walker, list, before + 1)) status = m->walker.status;
@@ -475,19 +484,14 @@ rad_status mask_fill(grammar_matcher *m, const match_step *at, uint32_t *bits)
 static rad_status warm(grammar_vocab *v, const grammar_spec *spec)
 {
     grammar *g;
+    uint32_t *bits = NULL;
     rad_status status = grammar_compile(v, spec, NULL, &g, NULL);
     if (status) return status;
-    uint32_t *bits = rad_alloc(&v->env, v->words * sizeof *bits);
-    if (!bits) status = RAD_E_NOMEM;
     for (uint32_t s = 0; s < g->a.num_states && !status; s++) {
         if (!(g->a.states[s].flags & GR_READS) || !g->a.states[s].shared) continue;
         const mask_place p = {.state = s, .k = s < g->a.repeated ? NULL : g->a.counters};
-        const uint64_t left = mask_left(g, p);
-        mask_entry *e = mask_cache_find(v, g, s, left);
-        if (!e) {
-            status = compute(g, p, bits, &e);
-            if (!status) mask_cache_keep(v, g, s, left, e);
-        }
+        mask_entry *e;
+        status = entry_of(g, p, &bits, &e);
         if (!status) mask_cache_release(v, e);
     }
     rad_free(&v->env, bits, v->words * sizeof *bits);
