@@ -5,10 +5,10 @@
  * Rules that call each other are a component (Tarjan), and for each the following is found before
  * any becomes a DFA:
  *
- *   nullable    it has the empty text. A call of it gets an edge for nothing beside it, and the
- * rule itself loses the empty text, so that a call always reads a byte. productive  it has a text.
- * Calls of others are dropped: so every state that is left leads to the end of its rule, and what
- * was begun can be ended.
+ *     nullable      it has the empty text. A call of it gets an edge for nothing beside it, and
+ *                   the rule itself loses the empty text, so that a call always reads a byte.
+ *     productive    it has a text. Calls of others are dropped: so every state that is left leads
+ *                   to the end of its rule, and what was begun can be ended.
  *
  * A rule that begins with itself, r = r a | b, becomes b a*: each state that accepts goes on where
  * the call of itself came back. Rules that begin with each other in a circle are refused. */
@@ -387,11 +387,10 @@ static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num
     }
     memcpy(placed + kept, repeated, num_repeated * sizeof *placed);
     for (uint32_t i = 0; i < count; i++) {
-        if (i == kept) a->repeated = (uint32_t)states;
         b->rules[placed[i]].first = (uint32_t)states;
         states += b->rules[placed[i]].d.num_states;
+        if (i < kept) a->repeated = (uint32_t)states;
     }
-    if (kept == count) a->repeated = (uint32_t)states;
     if (states > b->mem.most_states)
         gr_fail(&b->mem, RAD_E_LIMIT, "the grammar takes more than %u states", b->mem.most_states);
     if (states + numbers + 2 > NOWHERE)
