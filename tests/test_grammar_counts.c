@@ -94,34 +94,31 @@ static void random_schema(char *out, uint64_t *seed)
                                         "\"maxItems\":3}",
                                         "{\"type\":[\"string\",\"integer\"],\"minLength\":2}"};
     unsigned a = test_random(seed) % 6, b = a + test_random(seed) % 7, kind = test_random(seed) % 8;
-    size_t n = 0;
     char low[40] = "", high[40] = "";
     const char *what = kind < 4 ? "Length" : "Items";
     if (a) sprintf(low, ",\"min%s\":%u", what, a);
     if (b < 11 || !a) sprintf(high, ",\"max%s\":%u", what, b);
     if (kind < 2) {
-        n += (size_t)sprintf(out + n, "{\"type\":\"string\"%s%s}", low, high);
+        sprintf(out, "{\"type\":\"string\"%s%s}", low, high);
     } else if (kind == 2) {
-        n += (size_t)sprintf(out + n,
-                             "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"%s%s},"
-                             "\"b\":{\"type\":\"string\"%s%s}},\"additionalProperties\":false}",
-                             low, high, high, low);
+        sprintf(out,
+                "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"%s%s},"
+                "\"b\":{\"type\":\"string\"%s%s}},\"additionalProperties\":false}",
+                low, high, high, low);
     } else if (kind == 3) {
-        n += (size_t)sprintf(out + n,
-                             "{\"anyOf\":[{\"type\":\"string\"%s%s},{\"const\":\"ab\"},"
-                             "{\"type\":\"string\",\"maxLength\":%u}]}",
-                             low, high, b + 2);
+        sprintf(out,
+                "{\"anyOf\":[{\"type\":\"string\"%s%s},{\"const\":\"ab\"},"
+                "{\"type\":\"string\",\"maxLength\":%u}]}",
+                low, high, b + 2);
     } else if (kind < 7) {
         const char *item = items[test_random(seed) % RAD_COUNT(items)];
         const bool prefix = test_random(seed) % 3 == 0;
-        n += (size_t)sprintf(out + n, "{\"type\":\"array\",%s\"items\":%s%s%s}",
-                             prefix ? "\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"string\"}],"
-                                    : "",
-                             item, low, high);
+        sprintf(out, "{\"type\":\"array\",%s\"items\":%s%s%s}",
+                prefix ? "\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"string\"}]," : "", item,
+                low, high);
     } else {
-        n += (size_t)sprintf(out + n,
-                             "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}%s%s,\"maxItems\":%u}",
-                             low, "", b + 3);
+        sprintf(out, "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}%s,\"maxItems\":%u}", low,
+                b + 3);
     }
 }
 
@@ -270,16 +267,14 @@ static void accept_text(rig_vocab *r, grammar_matcher *m, const char *text)
     CHECKF(grammar_accept(m, rig_token(r, text)) == RAD_OK, "'%s'\n", text);
 }
 
-/* Characters of a string's contents in the token; -1: it is none of those alone. */
-static int characters_of(const grammar_piece *p)
+/* Whether each byte is a character of a string's contents. */
+static bool is_plain(const char *bytes, uint32_t len)
 {
-    int n = 0;
-    for (uint32_t i = 0; i < p->len; i++) {
-        const unsigned char c = (unsigned char)p->bytes[i];
-        if (c < 0x20 || c == '"' || c == '\\' || c >= 0x80) return -1;
-        n++;
+    for (uint32_t i = 0; i < len; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        if (c < 0x20 || c == '"' || c == '\\' || c >= 0x80) return false;
     }
-    return n;
+    return true;
 }
 
 /* A string is within `come` of its bounds; every token of plain characters is judged by its length,
@@ -290,12 +285,10 @@ static void check_bound(rig_vocab *r, grammar_matcher *m, uint32_t come, uint32_
     CHECK_OK(grammar_mask(m, bits));
     for (uint32_t t = 0; t < r->count; t++) {
         const grammar_piece *p = &r->pieces[t];
-        grammar_piece inner = *p;
         const bool ends = p->len && p->bytes[p->len - 1] == '"';
-        inner.len -= ends;
-        const int n = characters_of(&inner);
-        if (n < 0) continue;
-        const bool want = come + (uint32_t)n <= max && (!ends || come + (uint32_t)n >= min);
+        const uint32_t n = p->len - ends;
+        if (!is_plain(p->bytes, n)) continue;
+        const bool want = come + n <= max && (!ends || come + n >= min);
         CHECKF(rig_bit(bits, t) == want, "behind %u of %u to %u: '%.*s'\n", come, min, max,
                (int)p->len, p->bytes);
         rad_status status = grammar_accept(m, (rad_token)t);
