@@ -53,7 +53,6 @@ static thread repeat_step(const gr_automaton *a, const gr_counter *k, unsigned c
 static bool repeat_leave(walker *w, const gr_counter *k, unsigned char byte, threads *list)
 {
     const uint32_t from = list->count;
-    w->ended = false;
     if (!place_enter(w, k->back, BOTTOM, list, from)) return false;
     const uint32_t before = list->count - from;
     if (!place_step(w, list, from, before, byte)) return false;
