@@ -25,6 +25,12 @@ void json_set_marks(gr_builder *b, const gr_marks *marks)
     b->marks = marks;
 }
 
+/* What a rule is called in all grammars; `space`: 0 where none is in it. */
+static uint32_t shared_name(uint32_t kind, uint32_t space, bool python)
+{
+    return kind + KNOWN_KINDS * (space + (python ? 3 : 0));
+}
+
 /* The rule of this kind; *fresh: it was made now, and needs a fragment. */
 static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
 {
@@ -39,8 +45,7 @@ static uint32_t known(gr_builder *b, uint32_t kind, bool *fresh)
         b->rules[rule].apart = true;
         if (marks) return rule;
         bool spaced = kind >= KNOWN_VALUE;
-        b->rules[rule].shared = kind + KNOWN_KINDS *
-                                           ((spaced ? (uint32_t)b->space : 0) + (python ? 3 : 0));
+        b->rules[rule].shared = shared_name(kind, spaced ? (uint32_t)b->space : 0, python);
     }
     return *at - 1;
 }
@@ -150,7 +155,7 @@ uint32_t json_bounded_string_rule(gr_builder *b, uint32_t min, uint32_t max)
     const uint32_t rule = builder_rule(b);
     const uint32_t chars = builder_repeat(b, json_char(b, false), min, max);
     if (b->mem.status) return 0;
-    b->rules[chars].shared = KNOWN_CHAR + KNOWN_KINDS * (b->python ? 3 : 0);
+    b->rules[chars].shared = shared_name(KNOWN_CHAR, 0, b->python);
     b->rules[rule].apart = true;
     nfa_frag f = nfa_rule(&b->n, chars);
     builder_define(b, rule, then(b, f, json_quote(b)));
