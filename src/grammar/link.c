@@ -353,7 +353,7 @@ static uint64_t numbers_of(const gr_rule *r)
 
 /* Rules that are still called from the root, those that are repeated last, and where their states
  * begin. */
-static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num_placed)
+static bool place_rules(linker *l, uint32_t root, gr_automaton *a)
 {
     gr_builder *b = l->b;
     uint32_t count = 0, kept = 0, num_repeated = 0;
@@ -395,7 +395,7 @@ static bool place_rules(linker *l, uint32_t root, gr_automaton *a, uint32_t *num
         gr_fail(&b->mem, RAD_E_LIMIT, "the grammar takes more than %u states", b->mem.most_states);
     if (states + numbers + 2 > NOWHERE)
         gr_fail(&b->mem, RAD_E_LIMIT, "its lengths and counts come to more than 4 billion");
-    *num_placed = count;
+    a->num_rules = count;
     return GR_GROW(&b->mem, a->states, a->cap_states, states + 1) &&
            GR_GROW(&b->mem, a->ranges, a->cap_ranges, ranges + 1) &&
            GR_GROW(&b->mem, a->calls, a->cap_calls, calls + 1) &&
@@ -524,7 +524,7 @@ static void link_rules(linker *l, uint32_t root, gr_automaton *a)
         return;
     }
     a->empty = b->rules[root].nullable;
-    if (!place_rules(l, root, a, &a->num_rules) || !check_left(l, l->met, a->num_rules)) return;
+    if (!place_rules(l, root, a) || !check_left(l, l->met, a->num_rules)) return;
     const gr_rule *last = &b->rules[l->met[a->num_rules - 1]];
     uint32_t number = last->first + last->d.num_states + 1;
     for (uint32_t i = 0; i < a->num_rules; i++)
