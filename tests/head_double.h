@@ -15,13 +15,11 @@
 enum { HEAD_VOCAB = 64, HEAD_PROMPT = 20, HEAD_MOST_NEW = 200 };
 
 typedef struct head_story {
-    uint32_t num_reqs, num_new; /* at one time, and tokens of each one's answer; */
-    uint32_t rounds;            /* so often */
+    uint32_t num_reqs, num_new; /* at one time, and tokens of each one's answer */
     double step, request, row;  /* ns of a step, a further request in it and a row of drafts */
     double pass, guess;         /* of a pass of the head, and of each of its tokens */
     double entry;               /* of entries that are written in a step, or before it */
-    uint32_t right, right_too;  /* of 1000 guesses, in turn of so many positions */
-    uint32_t mood;              /* 0: always the first */
+    uint32_t right;             /* of 1000 guesses */
     uint32_t noise;             /* so many passes and steps of 1000 take up to `times` as long */
     uint32_t dear;              /* the first so many passes and steps with rows do */
     double times;
@@ -31,12 +29,11 @@ typedef struct head_story {
 typedef struct head_double {
     head_story of;
     runner *fake;
-    const runner_ops *real;
     runner_ops ops;
     scheduler *s;
     test_env clock;
     double took;
-    uint64_t rng, ended, steps, passes, rows, dear_passes, dear_rows;
+    uint64_t rng, ended, steps, dear_passes, dear_rows;
     req reqs[DRAFT_FULL];
     rad_token told[DRAFT_FULL][HEAD_MOST_NEW];
 } head_double;
@@ -66,7 +63,6 @@ static inline rad_status double_forward(runner *self, const forward_batch *b, co
         writes |= b->next_ids[i] >= 0 || b->extend_seq_lens[i] > 1;
     if (logits) *logits = NULL;
     d->steps++;
-    d->rows += rows;
     double_works(of->step + of->request * (b->num_reqs - 1.0) + of->row * rows +
                      (writes ? of->entry : 0),
                  rows ? &d->dear_rows : NULL);
@@ -83,7 +79,6 @@ static inline rad_status double_guess(runner *self, const forward_batch *b, cons
         double_works(d->of.entry, NULL);
         return RAD_OK;
     }
-    d->passes++;
     double_works(d->of.pass + d->of.guess * (b->num_reqs - 1.0), &d->dear_passes);
     return RAD_OK;
 }
@@ -99,16 +94,14 @@ static inline rad_status double_sample(runner *self, const runner_sample *rows, 
                                        rad_token *tokens, rad_error *err)
 {
     head_double *d = now_doubled;
-    const head_story *of = &d->of;
     (void)self, (void)err;
     for (uint32_t i = 0; i < num_rows; i++) {
         if (!rows[i].params) continue;
         const uint32_t at = RAD_MIN(rows[i].position - HEAD_PROMPT, HEAD_MOST_NEW - 1u);
-        const uint32_t mood = of->mood ? at / of->mood % 2 : 0;
         const uint64_t who = rows[i].params->seed;
         const uint32_t draw = (uint32_t)(mix64(d->of.seed ^ (who << 32) ^ at) % 1000);
         const rad_token token = d->told[who % DRAFT_FULL][at];
-        tokens[i] = draw < (mood ? of->right_too : of->right) ? token : (token + 1) % HEAD_VOCAB;
+        tokens[i] = draw < d->of.right ? token : (token + 1) % HEAD_VOCAB;
     }
     return RAD_OK;
 }
@@ -126,8 +119,7 @@ static inline void double_open(head_double *d, const head_story *of, bool with)
     *d = (head_double){.of = *of, .rng = mix64(of->seed + 1)};
     now_doubled = d;
     CHECK_OK(runner_fake_create(NULL, &fake, &d->fake, NULL));
-    d->real = d->fake->ops;
-    d->ops = *d->real;
+    d->ops = *d->fake->ops;
     d->ops.forward = double_forward;
     d->ops.guess = double_guess;
     d->ops.sample = double_sample;
@@ -183,16 +175,6 @@ static inline void double_close(head_double *d)
 {
     scheduler_destroy(d->s);
     runner_destroy(d->fake);
-}
-
-/* All of it; ns of work. */
-static inline double double_run(head_double *d, const head_story *of, bool with)
-{
-    double ns = 0;
-    double_open(d, of, with);
-    for (uint32_t round = 0; round < of->rounds; round++)
-        ns += double_round(d, round);
-    return ns;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* test_draft_price.c - what a pass of a head and a row are believed to cost on a machine that
- * others use as well: however the first ones were measured, a head that pays comes to be asked in nearly all runs, and
- * one that does not costs no more than its budget. */
+ * others use as well: however the first ones were measured, a head that pays comes to be asked in
+ * nearly all runs, and one that does not costs no more than its budget. */
 #include "head_double.h"
 
 #include <math.h>
