@@ -91,9 +91,7 @@ static inline uint64_t run_script(const draft_script *s, draft_stats *drafts)
     for (uint32_t round = 0; round < rounds; round++) {
         for (uint32_t i = 0; i < s->num_reqs; i++) {
             rig_prompt(ids, IDS, round * DRAFT_FULL + i);
-            q[i] = malloc(sizeof *q[i]);
-            rig_req_init(q[i], ids, IDS, s->num_new);
-            CHECK_OK(scheduler_add(g.s, &q[i]->r, NULL));
+            q[i] = rig_add(&g, ids, IDS, s->num_new);
         }
         rig_run(&g);
         for (uint32_t i = 0; i < s->num_reqs; i++) {

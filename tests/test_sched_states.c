@@ -293,11 +293,11 @@ TEST(a_long_prompt_leaves_snapshots_on_the_way)
 
 static rig_req *add_turn(rig *g, uint32_t session, const text *t)
 {
-    rig_req *q = malloc(sizeof *q);
-    rig_req_init(q, t->ids, t->n, ANSWER);
-    q->r.session = session;
-    CHECK_OK(scheduler_add(g->s, &q->r, NULL));
-    return q;
+    return rig_add_as(g, (req_params){.ids = t->ids,
+                                      .num_ids = t->n,
+                                      .max_new_tokens = ANSWER,
+                                      .sampling = {.top_p = 1},
+                                      .session = session});
 }
 
 static rig_req *run_turn(rig *g, uint32_t session, const text *t)
