@@ -1,11 +1,15 @@
-"""What the clients of test_soak.py do, each a few requests with an answer of which it knows what it must be.
+"""What the clients of test_soak.py and test_record.py do, each a few requests with an answer of which it knows what it
+must be.
 
 A work is a method named work_...; its first word after that is its name in the counts. It ends with all
 that it began: nothing of it runs, and its sessions are closed or end by themselves soon."""
+import collections
 import http.client
 import json
 import re
 import socket
+import threading
+import traceback
 
 from radish_e2e import HANG, check
 
@@ -53,8 +57,8 @@ ASIDE = ("cache_salt", "prediction", "priority", "prompt_cache_key", "extra_key"
 
 
 class Client:
-    """One of the clients: a key, a connection that it keeps, random numbers of its own. `soak`: where it
-    counts, and who else computes an answer."""
+    """One of the clients: a key, a connection that it keeps, random numbers of its own. `soak`: the Load, where
+    it counts, and who else computes an answer."""
 
     def __init__(self, soak, key, rng):
         self.soak, self.key, self.rng, self.connection = soak, key, rng, None
@@ -341,3 +345,41 @@ class Client:
 
 WORKS = {name[5:]: getattr(Client, name) for name in dir(Client) if name.startswith("work_")}
 RARE = {"flush": 0.15, "bad": 0.5, "look": 0.3, "pin": 0.5, "dialects": 0.4, "embed": 0.5}  # else 1
+
+
+class Load:
+    """Clients of one server, side by side. What is done with their answers, compare(), is a test's to say."""
+
+    def __init__(self, server, admin, names):
+        self.port, self.admin, self.names = server.port, admin, names
+        self.lock, self.counts, self.failures = threading.Lock(), collections.Counter(), []
+
+    def count(self, what):
+        with self.lock:
+            self.counts[what] += 1
+
+    def work(self, number, key, rng, enough):
+        """A client's thread: one work after another. The first that fails ends all."""
+        client, name = Client(self, key, rng), "nothing"
+        try:
+            while not enough.is_set():
+                name = rng.choices(self.names, [RARE.get(name, 1) for name in self.names])[0]
+                WORKS[name](client)
+                self.count("work " + name)
+            client.forget_stored()
+        except Exception:
+            self.failures.append(f"client {number}, {name}:\n{traceback.format_exc()}")
+            enough.set()
+        finally:
+            client.close()
+
+    def run(self, seconds, clients):
+        """`clients`: of each its key and its dice."""
+        enough = threading.Event()
+        timer = threading.Timer(seconds, enough.set)
+        threads = [threading.Thread(target=self.work, args=(n, *client, enough)) for n, client in enumerate(clients)]
+        for thread in [timer, *threads]:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        timer.cancel()

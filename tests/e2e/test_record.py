@@ -18,12 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from pathlib import Path
 
 import tiny_gguf
 from radish_e2e import HANG, ROOT, STORIES, TINY, Server, check, long_run, radish, run, story_golden
-from soak_works import RARE, TEMPLATE, WORKS, Client
+from soak_works import TEMPLATE, WORKS, Load
 
 TIER = ("--enable-hierarchical-cache", "--hicache-ratio", 1.5)
 IDS = [1] + story_golden()[0]["greedy_ids"]
@@ -214,47 +213,11 @@ def test_a_replay_counts_what_the_server_counted_whatever_it_does():
             same_counters(told, figures)
 
 
-class Load:
-    """What clients of soak_works.py look for in a soak: here their answers are compared with nothing, but what
-    the server counted is."""
-
-    def __init__(self, server, seed, without):
-        self.port, self.admin, self.seed = server.port, "nobody's", seed  # the server asks for no keys
-        self.without = without
-        self.lock, self.counts, self.failures = threading.Lock(), collections.Counter(), []
-
-    def count(self, what):
-        with self.lock:
-            self.counts[what] += 1
+class Counted(Load):
+    """Answers that are compared with nothing, but what the server counted is."""
 
     def compare(self, *_):
         self.count("answers")
-
-    def client(self, number, enough):
-        rng = random.Random(f"{self.seed} {number}")
-        client = Client(self, "anybody's", rng)
-        names = sorted(set(WORKS) - {"flush"} - self.without)  # there is no store
-        try:
-            while not enough.is_set():
-                WORKS[rng.choices(names, [RARE.get(name, 1) for name in names])[0]](client)
-                self.count("works")
-            client.forget_stored()
-        except Exception:
-            self.failures.append(traceback.format_exc())
-            enough.set()
-        finally:
-            client.close()
-
-    def run(self, seconds, clients=8):
-        enough = threading.Event()
-        timer = threading.Timer(seconds, enough.set)
-        threads = [threading.Thread(target=self.client, args=(n, enough)) for n in range(clients)]
-        for one in [timer, *threads]:
-            one.start()
-        for one in threads:
-            one.join()
-        timer.cancel()
-        check(not self.failures, f"seed {self.seed}\n" + "\n".join(self.failures))
 
 
 def recorded_load(seconds, *options):
@@ -269,9 +232,11 @@ def recorded_load(seconds, *options):
                     "--enable-streaming-session", "--enable-priority-scheduling", "--verify", 0.02, *options,
                     "--record", path) as s:
             rounds = max(2, round(seconds / 60))
+            names = sorted(set(WORKS) - {"flush"} - ({"pin"} if TIER[0] in options else set()))  # there is no store
             for n in range(rounds):
-                load = Load(s, f"{seed} {n}", {"pin"} if TIER[0] in options else set())
-                load.run(seconds / rounds)
+                load = Counted(s, "nobody's", names)  # the server asks for no keys
+                load.run(seconds / rounds, [("anybody's", random.Random(f"{seed} {n} {i}")) for i in range(8)])
+                check(not load.failures, f"seed {seed} {n}\n" + "\n".join(load.failures))
                 counts.update(load.counts)
                 until = time.monotonic() + HANG  # sessions that lapse, and answers that are computed once more
                 while (figures := s.figures())["sessions_open"] or figures["verify_pending"]:

@@ -11,7 +11,6 @@ rubbish. Every so many answers are compared, token by token and bit by bit of th
 a second server, which has no cache and guesses nothing. Now and then all pause: then each slot must have
 its owner, by the server's own check, and memory, threads and files are looked at.
 """
-import collections
 import json
 import os
 import pathlib
@@ -19,12 +18,10 @@ import random
 import re
 import statistics
 import tempfile
-import threading
 import time
-import traceback
 
 from radish_e2e import HANG, LONG, TINY, Server, check, run
-from soak_works import RARE, TEMPLATE, WORKS, Client
+from soak_works import TEMPLATE, WORKS, Load
 
 SECONDS = float(os.environ.get("RADISH_SOAK_SECONDS") or (1800 if LONG else 2))
 SEED = int(os.environ.get("RADISH_SOAK_SEED") or random.SystemRandom().randrange(10 ** 6))
@@ -64,16 +61,11 @@ class Keyed(Server):
                 "sockets": sockets, "files": len(links) - sockets}
 
 
-class Soak:
+class Soak(Load):
     def __init__(self, server, judge):
-        self.port, self.admin, self.server, self.judge = server.port, server.key, server, judge
-        self.lock, self.counts = threading.Lock(), collections.Counter()
-        self.failures, self.history = [], []
+        super().__init__(server, server.key, ONLY or sorted(WORKS))
+        self.server, self.judge, self.history = server, judge, []
         self.sockets = server.numbers()["sockets"]  # what listens
-
-    def count(self, what):
-        with self.lock:
-            self.counts[what] += 1
 
     def compare(self, rng, path, cold, told, facts, asked):
         """Of the first and some later answers: what the other server says is the same."""
@@ -83,33 +75,9 @@ class Soak:
         self.count("compared")
         check(told == want, "NOT THE COLD ANSWER", path, json.dumps(asked), "told", told, "cold", want)
 
-    def work(self, number, enough):
-        """A client's thread: one work after another. The first that fails ends all."""
-        rng = random.Random(f"{SEED} {number} {len(self.history)}")
-        client = Client(self, KEYS[number % len(KEYS)], rng)
-        names = ONLY or sorted(WORKS)
-        name = "nothing"
-        try:
-            while not enough.is_set():
-                name = rng.choices(names, [RARE.get(name, 1) for name in names])[0]
-                WORKS[name](client)
-                self.count("work " + name)
-            client.forget_stored()
-        except Exception:
-            self.failures.append(f"client {number}, {name}:\n{traceback.format_exc()}")
-            enough.set()
-        finally:
-            client.close()
-
     def load(self, seconds):
-        enough = threading.Event()
-        timer = threading.Timer(seconds, enough.set)
-        threads = [threading.Thread(target=self.work, args=(n, enough)) for n in range(CLIENTS)]
-        for thread in [timer, *threads]:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        timer.cancel()
+        self.run(seconds, [(KEYS[n % len(KEYS)], random.Random(f"{SEED} {n} {len(self.history)}"))
+                           for n in range(CLIENTS)])
         ended = self.server.process.poll()
         if ended is not None:
             self.failures.append(f"the server ended with {ended}: {self.server.process.stderr.read().decode()}")
