@@ -131,7 +131,7 @@ class Client:
         more = {}
         if self.rng.random() < 0.2:
             more["cache_salt"] = f"salt {self.rng.randrange(3 if self.rng.random() < 0.7 else 10 ** 6)}"
-        if self.rng.random() < 0.2:
+        if self.rng.random() < 0.2 and self.soak.pins:
             more["prompt_cache_key"] = "kept"
         if self.rng.random() < 0.2:
             more["priority"] = self.rng.randrange(4)
@@ -348,10 +348,12 @@ RARE = {"flush": 0.15, "bad": 0.5, "look": 0.3, "pin": 0.5, "dialects": 0.4, "em
 
 
 class Load:
-    """Clients of one server, side by side. What is done with their answers, compare(), is a test's to say."""
+    """Clients of one server, side by side. What is done with their answers, compare(), is a test's to say; without
+    `pins` nothing asks for one."""
 
-    def __init__(self, server, admin, names):
-        self.port, self.admin, self.names = server.port, admin, names
+    def __init__(self, server, admin, names, pins=True):
+        self.port, self.admin, self.pins = server.port, admin, pins
+        self.names = [name for name in names if pins or name != "pin"]
         self.lock, self.counts, self.failures = threading.Lock(), collections.Counter(), []
 
     def count(self, what):

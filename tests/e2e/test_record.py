@@ -232,9 +232,9 @@ def recorded_load(seconds, *options):
                     "--enable-streaming-session", "--enable-priority-scheduling", "--verify", 0.02, *options,
                     "--record", path) as s:
             rounds = max(2, round(seconds / 60))
-            names = sorted(set(WORKS) - {"flush"} - ({"pin"} if TIER[0] in options else set()))  # there is no store
+            names = sorted(set(WORKS) - {"flush"})  # there is no store
             for n in range(rounds):
-                load = Counted(s, "nobody's", names)  # the server asks for no keys
+                load = Counted(s, "nobody's", names, pins=TIER[0] not in options)  # the server asks for no keys
                 load.run(seconds / rounds, [("anybody's", random.Random(f"{seed} {n} {i}")) for i in range(8)])
                 check(not load.failures, f"seed {seed} {n}\n" + "\n".join(load.failures))
                 counts.update(load.counts)
