@@ -134,6 +134,26 @@ class Tiers(unittest.TestCase):
         with self.assertRaisesRegex(radish.Error, "."):
             radish.HiRadixCache(kv_allocator=engine.kv, req_to_token_pool=engine.rows)
 
+    def test_a_load_is_for_a_request_of_the_cache(self):
+        engine, other = Engine(), Engine()
+        mine, theirs = radish.Request(range(9)), radish.Request(range(9))
+        engine.cache.admit(mine)
+        other.cache.admit(theirs)
+        for call in (engine.cache.load_back, engine.cache.load_status):
+            with self.assertRaisesRegex(TypeError, "takes a Request"):
+                call(5)
+            with self.assertRaisesRegex(radish.Error, "was not admitted"):
+                call(radish.Request(range(9)))
+            with self.assertRaisesRegex(radish.Error, "another cache's"):
+                call(theirs)
+            mine.allocated_len = 10**6
+            with self.assertRaisesRegex(ValueError, "a row has 128"):
+                call(mine)
+            mine.allocated_len = 0
+            call(mine)
+        engine.cache.finished_req(mine)
+        other.cache.finished_req(theirs)
+
 
 class Components(unittest.TestCase):
     def test_windows_are_given_back_while_a_request_runs(self):
