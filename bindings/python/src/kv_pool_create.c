@@ -129,9 +129,9 @@ static PyObject *kv_pool_make(PyTypeObject *type, rad_token_to_kv_pool_params *p
     rad_device *device = o->device ? ((device_object *)o->device)->device : NULL;
     uint32_t layers = mla ? mla->num_layers : p->num_layers;
     if (with[KV_BUFFERS]) {
-        uint64_t slots =
-            ((uint64_t)(mla ? mla->num_pages : p->num_pages) + 1) *
-            ((mla ? mla->page_size : p->page_size) ? (mla ? mla->page_size : p->page_size) : 1);
+        uint32_t num_pages = mla ? mla->num_pages : p->num_pages;
+        uint32_t page_size = mla ? mla->page_size : p->page_size;
+        uint64_t slots = ((uint64_t)num_pages + 1) * (page_size ? page_size : 1);
         size_t bytes = dtype_bytes[mla ? mla->dtype : p->dtype];
         size_t v_dim = mla ? 0 : p->v_head_dim ? p->v_head_dim : p->head_dim;
         size_t k = mla ? ((size_t)mla->kv_lora_rank + mla->rope_dim) * bytes
