@@ -183,7 +183,7 @@ static rad_status free_pages_of(rad_kv_allocator *kv, const int32_t *slots, uint
 {
     int32_t ps = (int32_t)rad_kv_page_size(kv);
     rad_page *pages = malloc(((size_t)count + 1) * sizeof *pages);
-    if (!pages) return error_words(err, RAD_E_NOMEM, "KVAllocator.free_pages_of: no memory");
+    if (!pages) return rad_fail(err, RAD_E_NOMEM, "KVAllocator.free_pages_of: no memory");
     for (uint32_t i = 0; i < count; i++)
         pages[i] = slots[i] < 0 ? slots[i] : slots[i] / ps;
     count = without_repeats(pages, count);

@@ -166,8 +166,8 @@ rad_status node_lock(cache_object *c, rad_ref node, int64_t *change, rad_error *
 {
     rad_receipt receipt = {0};
     if (c->has_receipts)
-        return error_words(err, RAD_E_UNSUPPORTED,
-                           "a cache with windows or states needs a Lock: inc_lock_ref");
+        return rad_fail(err, RAD_E_UNSUPPORTED,
+                        "a cache with windows or states needs a Lock: inc_lock_ref");
     rad_status status = rad_cache_inc_lock_ref(c->cache, node, &receipt, err);
     *change = receipt.evictable_change;
     if (status == RAD_OK) c->num_out++;

@@ -41,14 +41,6 @@ PyObject *raise_status(rad_status status, const rad_error *err, const char *what
     return NULL;
 }
 
-rad_status error_words(rad_error *err, rad_status status, const char *words)
-{
-    if (!err) return status;
-    err->status = status;
-    PyOS_snprintf(err->text, sizeof err->text, "%s", words);
-    return status;
-}
-
 static bool add_errors(PyObject *module)
 {
     for (size_t i = 0; i < COUNT_OF(errors); i++) {

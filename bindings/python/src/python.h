@@ -67,10 +67,6 @@ extern PyObject *error_class; /* radish.Error */
  * with `what`. Returns NULL. A pending exception of a callback goes before. */
 PyObject *raise_status(rad_status status, const rad_error *err, const char *what);
 
-/* For what stands between Python and the library: a status with words of its own, for raise_status.
- * `err` may be NULL. */
-rad_status error_words(rad_error *err, rad_status status, const char *words);
-
 /* The env that objects are made with: messages go to the logging module's logger "radish". */
 const rad_env *module_env(void);
 
@@ -511,8 +507,8 @@ void page_hash_at_exit(void);
 /* ---- tiers.c, storage.c ---- */
 
 bool tiers_init(PyObject *module);
-/* The table of a backend: a Storage of ours, or an object of Python's, which is wrapped. A new
- * reference to what must live as long as it is used. */
+/* The table of a backend, an object of Python's, which it wraps. A new reference to what must live
+ * as long as it is used. */
 PyObject *storage_of(PyObject *backend, rad_storage *storage);
 
 #endif

@@ -95,13 +95,13 @@ static rad_status publish(publication *p, rad_error *err)
     rad_status status = RAD_OK;
     int64_t change;
     if (c != cache_base(c))
-        return error_words(err, RAD_E_STATE,
-                           "publish_row: rows go into a tree, not through a wrapper: use a Request "
-                           "with unfinished_req and finished_req");
+        return rad_fail(err, RAD_E_STATE,
+                        "publish_row: rows go into a tree, not through a wrapper: use a Request "
+                        "with unfinished_req and finished_req");
     if (!c->kv && !c->collects)
-        return error_words(err, RAD_E_STATE,
-                           "publish_row: the cache has neither a KVAllocator nor a number of pages "
-                           "as its free_list");
+        return rad_fail(err, RAD_E_STATE,
+                        "publish_row: the cache has neither a KVAllocator nor a number of pages "
+                        "as its free_list");
     p->kept = p->before;
     if (p->is_insert && whole > p->kept) status = insert_row(p, whole, err);
     else if (p->is_insert && !p->how.chunked && whole && whole == p->kept && p->node.index)
