@@ -126,21 +126,21 @@ static rad_status publish(publication *p, rad_error *err)
  * tree's. Whole pages first: all together they are like a row that begins with a page. */
 static PyObject *freed_slots(const publication *p, bool wide)
 {
-    cache_object *b = p->c;
-    uint32_t ps = b->page_size, rest = p->finished ? p->key.num_tokens - p->kept : 0;
-    size_t pages = (size_t)b->num_freed + p->num_duplicates, count = pages * ps + rest;
+    cache_object *c = p->c;
+    uint32_t ps = c->page_size, rest = p->finished ? p->key.num_tokens - p->kept : 0;
+    size_t pages = (size_t)c->num_freed + p->num_duplicates, count = pages * ps + rest;
     if (!count) Py_RETURN_NONE;
     int32_t *slots = malloc(count * sizeof *slots), *to = slots;
     if (!slots) return PyErr_NoMemory();
     for (size_t i = 0; i < pages; i++) {
-        rad_page page = i < b->num_freed ? b->freed[i] : p->duplicates[i - b->num_freed];
+        rad_page page = i < c->num_freed ? c->freed[i] : p->duplicates[i - c->num_freed];
         for (uint32_t j = 0; j < ps; j++)
             *to++ = page * (int32_t)ps + (int32_t)j;
     }
     memcpy(to, p->row + p->kept, rest * sizeof *to);
     PyObject *result = ints_array(slots, (Py_ssize_t)count, wide);
     free(slots);
-    if (result) b->num_freed = 0;
+    if (result) c->num_freed = 0;
     return result;
 }
 
