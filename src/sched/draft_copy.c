@@ -80,12 +80,13 @@ static void look_for(copy_cursor *c, const rad_token *ids, uint32_t num_ids)
         return;
     }
     if (said > COPY_FAR) c->left = 0;
-    if (said < 2) return;
-    for (uint32_t at = c->left; c->left && at <= c->left + COPY_FAR; at++) {
+    if (!c->left || said < 2) return;
+    for (uint32_t at = c->left; at <= c->left + COPY_FAR; at++) {
         if (!is_at(ids, at, c->said, ids + num_ids - 2, 2)) continue;
         remember(c, ids + c->left, at - c->left, ids + c->said, said - 2);
         c->same = RAD_MIN(c->same, (uint32_t)COPY_AGAIN);
         follow(c, at + 2);
+        return;
     }
 }
 
