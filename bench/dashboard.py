@@ -9,7 +9,6 @@ a person sees; without a GPU the browser rasters on the CPU. The program is $RAD
 below 8 ms, so that 60 frames a second are left room. Exits with 1 when the tree is not what it should be."""
 import argparse
 import http.client
-import json
 import pathlib
 import sys
 import time

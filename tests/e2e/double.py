@@ -7,7 +7,6 @@ Its vocabulary is bytes and the markers of all families, so that any family's te
 played.
 """
 import json
-import os
 import pathlib
 import tempfile
 
