@@ -1,47 +1,16 @@
 /* gemm_quant.cu - products with Q8_0, Q4_K and Q6_K weights that have the CPU's bits, for any
  * number of tokens.
  *
- * The sum of 32 products is an integer: m16n8k32 makes it exactly. What is added to a number, block
- * after block, is written in model/gemm_quant.h, and done here in the same order:
- *
- *     acc = fma(sum, d of w * d of x, acc)               Q4_K: d of w is d * scale,
- *     acc = fma(-(dmin * min), d of x * sum of q, acc)   and this beside
- *
- * Blocks of Q6_K have 16: one of 32 is multiplied twice, with one half of W's registers zero.
- *
  * Blocks of threads, their ring of stages and their units are those of gemm_few.cu; a stage holds
  * 256 k, and tokens beyond a kernel's are units of their own:
  *
  *     stage | 16 rows of warp 0 | 16 rows of warp 1 | ... | q of tokens | d of them | d * sums
  *
- * A warp's 16 rows and 256 k are contiguous in memory, in the order in which its lanes want them
- * (cuda/quant_pack.h): scales, then 16 bytes a lane for 32 k of Q8_0 or 64 k of Q4_K, registers of
- * the instruction as they are. Those of Q4_K and Q6_K have an even group in the low halves of their
- * bytes, the odd one behind it in the high ones; Q6_K has the upper two bits beside. Those of Q6_K
- * have not run on hardware yet; there is no other form of them. */
+ * How a warp's rows lie and what is done with them: gemm_quant.h. */
 #include "device/kernels/dialect.h"
 
+#include "cuda/kernels/gemm_quant.h"
 #include "cuda/kernels/kernel_args.h"
-
-enum {
-    STAGE_K = 256,
-    BLOCKS = STAGE_K / 32,
-    PITCH = STAGE_K + 16, /* of a token: no two of eight share banks */
-    Q8_0_BYTES = 16 * (STAGE_K / 32) * 34,
-    Q4_K_BYTES = 16 * 148,
-    Q6_K_BYTES = 16 * 210,
-    Q8_0_SCALES = 16 * BLOCKS * 2,      /* [16][8] f16 */
-    Q4_K_SCALES = 16 * BLOCKS * 2 + 64, /* [16][8] scale and minimum, [16] d and dmin in f16 */
-    Q6_K_SCALES = 16 * BLOCKS * 2 + 32  /* [16][16] i8, [16] d in f16 */
-};
-
-/* As it is loaded and stored by one instruction. */
-typedef struct quad {
-    u32 of[4];
-} __attribute__((aligned(16))) quad;
-typedef struct pair {
-    float of[2];
-} __attribute__((aligned(8))) pair;
 
 /* What a thread copies next: of a unit, of its rows of W (its warp's first) or its tokens. */
 typedef struct copier {
@@ -54,117 +23,6 @@ INLINE void copy_bytes(u8 *to, const u8 *from, u32 bytes)
     UNROLL
     for (u32 at = 0; at < bytes; at += 512)
         if (at + LANE * 16 < bytes) copy16_async(to + at + LANE * 16, from + at + LANE * 16);
-}
-
-/* acc[0..3] of 16 rows and 8 tokens, of a block: w as the instruction wants it, two registers of x,
- * d of rows r and r + 8, d of tokens t and t + 1. */
-INLINE void add_block(float acc[4], const u32 w[4], const u32 x[2], const float dw[2], pair dx)
-{
-    i32 sum[4] = {0, 0, 0, 0};
-    mma_i8(sum, w, x);
-    UNROLL
-    for (u32 i = 0; i < 4; i++)
-        acc[i] = FMA((float)sum[i], dw[i >> 1] * dx.of[i & 1], acc[i]);
-}
-
-/* Two blocks of Q8_0, of all tokens. */
-INLINE void add_q8_0(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
-{
-    const quad *q = (const quad *)(w + Q8_0_SCALES) + two * 64 + LANE;
-    const quad w0 = q[0], w1 = q[32];
-    const u32 *scales = (const u32 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
-    const u32 s0 = scales[0], s8 = scales[8 * (BLOCKS / 2)];
-    const float d0[2] = {half_float(s0 & 0xffff), half_float(s8 & 0xffff)};
-    const float d1[2] = {half_float(s0 >> 16), half_float(s8 >> 16)};
-    UNROLL
-    for (u32 c = 0; c < columns; c++) {
-        u32 xf[4];
-        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
-        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
-        add_block(acc[c], w0.of, xf, d0, dx[0]);
-        add_block(acc[c], w1.of, xf + 2, d1, dx[columns * 4]);
-    }
-}
-
-INLINE void add_minima(float acc[4], const float min[2], pair sums)
-{
-    UNROLL
-    for (u32 i = 0; i < 4; i++)
-        acc[i] = FMA(-min[i >> 1], sums.of[i & 1], acc[i]);
-}
-
-/* Two groups of Q4_K. */
-INLINE void add_q4_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
-{
-    const quad q = ((const quad *)(w + Q4_K_SCALES))[two * 32 + LANE];
-    const u32 *scales = (const u32 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
-    const u32 *both = (const u32 *)(w + 16 * BLOCKS * 2) + (LANE >> 2);
-    float dw[2][2], min[2][2]; /* [of the two groups][row] */
-    UNROLL
-    for (u32 r = 0; r < 2; r++) {
-        const u32 s = scales[r * 8 * (BLOCKS / 2)], ds = both[r * 8];
-        const float of_row = half_float(ds & 0xffff), min_of_row = half_float(ds >> 16);
-        dw[0][r] = of_row * (float)(s & 255);
-        min[0][r] = min_of_row * (float)(s >> 8 & 255);
-        dw[1][r] = of_row * (float)(s >> 16 & 255);
-        min[1][r] = min_of_row * (float)(s >> 24);
-    }
-    u32 w0[4], w1[4];
-    UNROLL
-    for (u32 i = 0; i < 4; i++) {
-        w0[i] = q.of[i] & 0x0f0f0f0f;
-        w1[i] = q.of[i] >> 4 & 0x0f0f0f0f;
-    }
-    UNROLL
-    for (u32 c = 0; c < columns; c++) {
-        u32 xf[4];
-        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
-        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
-        const pair *sums = dx + BLOCKS * columns * 4;
-        add_block(acc[c], w0, xf, dw[0], dx[0]);
-        add_minima(acc[c], min[0], sums[0]);
-        add_block(acc[c], w1, xf + 2, dw[1], dx[columns * 4]);
-        add_minima(acc[c], min[1], sums[columns * 4]);
-    }
-}
-
-/* Two groups of Q6_K, whose numbers are stored 32 larger than they are. */
-INLINE void add_q6_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
-{
-    const quad q = ((const quad *)(w + Q6_K_SCALES))[two * 32 + LANE];
-    const u32 *bits = (const u32 *)(w + Q6_K_SCALES + 4 * 512) + (two * 32 + LANE) * 2;
-    const u32 *scales = (const u32 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
-    const u16 *both = (const u16 *)(w + 16 * BLOCKS * 2) + (LANE >> 2);
-    float dw[4][2]; /* [half of a group][row] */
-    UNROLL
-    for (u32 r = 0; r < 2; r++) {
-        const u32 s = scales[r * 8 * (BLOCKS / 2)];
-        const float of_row = half_float(both[r * 8]);
-        UNROLL
-        for (u32 h = 0; h < 4; h++)
-            dw[h][r] = of_row * (float)(i8)(s >> 8 * h);
-    }
-    const u32 upper[2] = {bits[0], bits[1]}; /* of rows r and r + 8 */
-    u32 w0[2][4] = {{0}}, w1[2][4] = {{0}};  /* a group's halves */
-    UNROLL
-    for (u32 i = 0; i < 4; i++) {
-        const u32 of_row = upper[i & 1] >> 2 * (i >> 1);
-        const u32 even = (q.of[i] & 0x0f0f0f0f) | (of_row & 0x03030303) << 4;
-        const u32 odd = (q.of[i] >> 4 & 0x0f0f0f0f) | (of_row >> 4 & 0x03030303) << 4;
-        /* 32 less in each byte: no byte borrows from the next one, whose top bit is set. */
-        w0[i >> 1][i] = ((even | 0x80808080) - 0x20202020) ^ 0x80808080;
-        w1[i >> 1][i] = ((odd | 0x80808080) - 0x20202020) ^ 0x80808080;
-    }
-    UNROLL
-    for (u32 c = 0; c < columns; c++) {
-        u32 xf[4];
-        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
-        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
-        add_block(acc[c], w0[0], xf, dw[0], dx[0]);
-        add_block(acc[c], w0[1], xf, dw[1], dx[0]);
-        add_block(acc[c], w1[0], xf + 2, dw[2], dx[columns * 4]);
-        add_block(acc[c], w1[1], xf + 2, dw[3], dx[columns * 4]);
-    }
 }
 
 INLINE void store_tile(const gemm_quant_args a, u32 row, u32 token, const float acc[4])
