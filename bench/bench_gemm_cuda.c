@@ -19,7 +19,7 @@
 
 static const uint32_t tokens_of[] = {1, 8, 32, 64};
 
-static const char *const kinds[] = {"bf16", "q8_0", "q4_k", "q6_k"};
+static const char *const kinds[] = {"bf16", "q8_0", "q4_k", "q6_k", "mxfp4"};
 
 enum { OUT_BYTES = 64 * 151936 * 4, MOST_SPLITS = 16 };
 
@@ -38,7 +38,7 @@ typedef struct bench {
     struct {
         const char *name;
         cuda_function kernel;
-    } kernels[20];
+    } kernels[24];
     cuda_ptr x, out;
     FILE *json;
     uint32_t num_rows;
@@ -47,10 +47,10 @@ typedef struct bench {
 static size_t weight_bytes(const product *p)
 {
     const struct shape *s = p->shape;
-    return p->kind == CUDA_GEMM_BF16   ? (size_t)s->n * s->k * 2
-           : p->kind == CUDA_GEMM_Q8_0 ? cuda_quant_bytes(GEMM_Q8_0, s->n, s->k)
-           : p->kind == CUDA_GEMM_Q4_K ? cuda_quant_bytes(GEMM_Q4_K, s->n, s->k)
-                                       : cuda_quant_bytes(GEMM_Q6_K, s->n, s->k);
+    for (int type = 0; type < GEMM_NUM_TYPES; type++)
+        if (cuda_quant_packs((gemm_type)type) && cuda_gemm_kind_of((gemm_type)type) == p->kind)
+            return cuda_quant_bytes((gemm_type)type, s->n, s->k);
+    return (size_t)s->n * s->k * 2;
 }
 
 static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
@@ -202,7 +202,8 @@ int main(int argc, char **argv)
         "gemm_few_8_kept", "gemm_few_16_kept", "gemm_few_32_kept", "gemm_few_64_kept",
         "gemm_q8_0_8",     "gemm_q8_0_16",     "gemm_q8_0_32",     "gemm_q8_0_64",
         "gemm_q4_k_8",     "gemm_q4_k_16",     "gemm_q4_k_32",     "gemm_q4_k_64",
-        "gemm_q6_k_8",     "gemm_q6_k_16",     "gemm_q6_k_32",     "gemm_q6_k_64"};
+        "gemm_q6_k_8",     "gemm_q6_k_16",     "gemm_q6_k_32",     "gemm_q6_k_64",
+        "gemm_mxfp4_8",    "gemm_mxfp4_16",    "gemm_mxfp4_32",    "gemm_mxfp4_64"};
     const cuda_module few = cuda_bench_load(&b.gpu, words.ptx, "gemm_few");
     const cuda_module quant = cuda_bench_load(&b.gpu, words.ptx, "gemm_quant");
     for (size_t i = 0; i < RAD_COUNT(names); i++) {
@@ -215,7 +216,7 @@ int main(int argc, char **argv)
     b.x = b.gpu.pool; /* random numbers as good as any */
     b.json = cuda_bench_json_begin(&b.gpu, &words);
     if (b.json) fprintf(b.json, ", \"products\": [");
-    for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q6_K; kind++)
+    for (int kind = CUDA_GEMM_BF16; kind < CUDA_GEMM_KINDS; kind++)
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
                 if ((!only || strstr(shapes[s].name, only)) &&

@@ -12,6 +12,7 @@
     X(patch_slots, slots, patch_slots_args, false)                                                 \
     X(embed, embed, embed_args, false)                                                             \
     X(embed_q8_0, embed_quant, embed_args, false)                                                  \
+    X(embed_mxfp4, embed_quant, embed_args, false)                                                 \
     X(embed_q4_k, embed_quant, embed_args, false)                                                  \
     X(embed_q6_k, embed_quant, embed_args, false)                                                  \
     X(quantise_rows, quantise_rows, quantise_args, false)                                          \
@@ -37,6 +38,10 @@
     X(gemm_q8_0_16, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_q8_0_32, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_q8_0_64, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_mxfp4_8, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_mxfp4_16, gemm_quant, gemm_quant_args, true)                                            \
+    X(gemm_mxfp4_32, gemm_quant, gemm_quant_args, true)                                            \
+    X(gemm_mxfp4_64, gemm_quant, gemm_quant_args, true)                                            \
     X(gemm_q4_k_8, gemm_quant, gemm_quant_args, true)                                              \
     X(gemm_q4_k_16, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_q4_k_32, gemm_quant, gemm_quant_args, true)                                             \
@@ -167,10 +172,11 @@ void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_p
 
 void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a)
 {
-    const cuda_kernel kernel = table == GEMM_Q8_0   ? KERNEL_embed_q8_0
-                               : table == GEMM_Q4_K ? KERNEL_embed_q4_k
-                               : table == GEMM_Q6_K ? KERNEL_embed_q6_k
-                                                    : KERNEL_embed;
+    const cuda_kernel kernel = table == GEMM_Q8_0    ? KERNEL_embed_q8_0
+                               : table == GEMM_MXFP4 ? KERNEL_embed_mxfp4
+                               : table == GEMM_Q4_K  ? KERNEL_embed_q4_k
+                               : table == GEMM_Q6_K  ? KERNEL_embed_q6_k
+                                                     : KERNEL_embed;
     launch(q, kernel, a->tokens, 1, EMBED_THREADS, a);
 }
 
@@ -289,12 +295,9 @@ void launch_quantise(cuda_queue *q, const quantise_args *a)
 
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args)
 {
-    const cuda_gemm_kind kind = type == GEMM_Q8_0   ? CUDA_GEMM_Q8_0
-                                : type == GEMM_Q4_K ? CUDA_GEMM_Q4_K
-                                                    : CUDA_GEMM_Q6_K;
     if (!args->tokens) return;
     const cuda_gemm_plan plan =
-        cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room_of(q));
+        cuda_gemm_few_plan(cuda_gemm_kind_of(type), args->n, args->k, args->tokens, 1, room_of(q));
     gemm_quant_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;

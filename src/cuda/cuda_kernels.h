@@ -11,7 +11,7 @@
 #include "device/cuda_driver.h"
 #include "model/gemm.h"
 
-enum { CUDA_MOST_KERNELS = 64 };
+enum { CUDA_MOST_KERNELS = 128 };
 
 typedef struct cuda_kernels {
     const cuda_gpu *gpu;

@@ -42,7 +42,24 @@ static const few kernels[][4] = {
     [CUDA_GEMM_Q6_K] = {{"gemm_q6_k_8", NULL, 8, 16, 8, 3360, ROWS(8) + SCALES(8)},
                         {"gemm_q6_k_16", NULL, 16, 16, 8, 3360, ROWS(16) + SCALES(16)},
                         {"gemm_q6_k_32", NULL, 32, 16, 8, 3360, ROWS(32) + SCALES(32)},
-                        {"gemm_q6_k_64", NULL, 64, 16, 6, 3360, ROWS(64) + SCALES(64)}}};
+                        {"gemm_q6_k_64", NULL, 64, 16, 6, 3360, ROWS(64) + SCALES(64)}},
+    [CUDA_GEMM_MXFP4] = {{"gemm_mxfp4_8", NULL, 8, 16, 8, 2176, ROWS(8) + SCALES(8)},
+                         {"gemm_mxfp4_16", NULL, 16, 16, 8, 2176, ROWS(16) + SCALES(16)},
+                         {"gemm_mxfp4_32", NULL, 32, 16, 8, 2176, ROWS(32) + SCALES(32)},
+                         {"gemm_mxfp4_64", NULL, 64, 16, 6, 2176, ROWS(64) + SCALES(64)}}};
+
+cuda_gemm_kind cuda_gemm_kind_of(gemm_type type)
+{
+    switch (type) {
+    case GEMM_Q8_0: return CUDA_GEMM_Q8_0;
+    case GEMM_MXFP4: return CUDA_GEMM_MXFP4;
+    case GEMM_Q4_K: return CUDA_GEMM_Q4_K;
+    case GEMM_Q6_K: return CUDA_GEMM_Q6_K;
+    default: break;
+    }
+    RAD_ASSERT(type == GEMM_BF16);
+    return CUDA_GEMM_BF16;
+}
 
 static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
 {

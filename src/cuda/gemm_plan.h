@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "cuda/kernels/kernel_args.h"
+#include "model/gemm.h"
 
 enum {
     GEMM_FEW_TOKENS = 64, /* of gemm_few.cu, at most; gemm_quant.cu takes any number */
@@ -23,8 +24,13 @@ typedef enum cuda_gemm_kind {
     CUDA_GEMM_BF16,
     CUDA_GEMM_Q8_0,
     CUDA_GEMM_Q4_K,
-    CUDA_GEMM_Q6_K
+    CUDA_GEMM_Q6_K,
+    CUDA_GEMM_MXFP4,
+    CUDA_GEMM_KINDS
 } cuda_gemm_kind;
+
+/* Of a type that cuda_quant_packs. */
+cuda_gemm_kind cuda_gemm_kind_of(gemm_type type);
 
 typedef struct cuda_gemm_plan {
     const char *kernel;

@@ -5,18 +5,24 @@
 #include "gguf/quant.h"
 
 enum { Q8_0_TILE = 4352, Q8_0_WORDS = 256 };
+enum { MXFP4_TILE = 2176, MXFP4_WORDS = 128 };
 enum { Q4_K_TILE = 2368, Q4_K_BOTH = 256, Q4_K_WORDS = 320 };
 enum { Q6_K_TILE = 3360, Q6_K_D = 256, Q6_K_WORDS = 288, Q6_K_UPPER = 288 + 2048 };
 
+static const uint16_t tiles[GEMM_NUM_TYPES] = {[GEMM_Q8_0] = Q8_0_TILE,
+                                               [GEMM_MXFP4] = MXFP4_TILE,
+                                               [GEMM_Q4_K] = Q4_K_TILE,
+                                               [GEMM_Q6_K] = Q6_K_TILE};
+
 bool cuda_quant_packs(gemm_type type)
 {
-    return type == GEMM_Q8_0 || type == GEMM_Q4_K || type == GEMM_Q6_K;
+    return tiles[type] > 0;
 }
 
 static size_t tile_bytes(gemm_type type)
 {
     RAD_ASSERT(cuda_quant_packs(type));
-    return type == GEMM_Q8_0 ? Q8_0_TILE : type == GEMM_Q4_K ? Q4_K_TILE : Q6_K_TILE;
+    return tiles[type];
 }
 
 size_t cuda_quant_bytes(gemm_type type, uint32_t n, uint32_t k)
@@ -37,6 +43,22 @@ static void pack_q8_0(uint8_t *tile, uint32_t row, uint32_t blocks, const uint8_
         uint8_t *at = tile + b / 8 * Q8_0_TILE;
         memcpy(at + (row * 8 + b % 8) * 2, from, 2);
         put_words(at + Q8_0_WORDS + b % 8 * 512, row, from + 2);
+    }
+}
+
+/* In the file k and k + 16 share a byte. */
+static void pack_mxfp4(uint8_t *tile, uint32_t row, uint32_t blocks, const uint8_t *from)
+{
+    for (uint32_t b = 0; b < blocks; b++, from += 17) {
+        uint8_t *at = tile + b / 8 * MXFP4_TILE;
+        at[row * 8 + b % 8] = from[0];
+        for (uint32_t k = 0; k < 32; k += 2) {
+            const uint8_t *two = from + 1 + k % 16;
+            const int down = k < 16 ? 0 : 4;
+            uint8_t *lane = at + MXFP4_WORDS + b % 8 / 2 * 512 + (row % 8 * 4 + k / 4 % 4) * 16;
+            lane[(row / 8 + k / 16 * 2) * 4 + b % 2 * 2 + k % 4 / 2] =
+                (uint8_t)((two[0] >> down & 15) | (two[1] >> down & 15) << 4);
+        }
     }
 }
 
@@ -78,12 +100,15 @@ static void pack_q6_k(uint8_t *tile, uint32_t row, const uint8_t *from)
 
 void cuda_quant_pack(gemm_type type, void *to, uint32_t k, uint32_t row, const void *blocks)
 {
-    const uint32_t tiles = cuda_quant_k(k) / 256;
-    uint8_t *tile = (uint8_t *)to + (size_t)(row / 16) * tiles * tile_bytes(type);
+    uint8_t *tile = (uint8_t *)to + (size_t)(row / 16) * (cuda_quant_k(k) / 256) * tile_bytes(type);
     const uint8_t *from = blocks;
     row %= 16;
     if (type == GEMM_Q8_0) {
         pack_q8_0(tile, row, (k + 31) / 32, from);
+        return;
+    }
+    if (type == GEMM_MXFP4) {
+        pack_mxfp4(tile, row, (k + 31) / 32, from);
         return;
     }
     for (uint32_t b = 0; b < k / 256; b++, tile += tile_bytes(type))

@@ -135,6 +135,16 @@ INLINE float half_float(u32 bits)
                                      : size * 0x1p112f;
     return bits & 0x8000 ? -size : size;
 }
+INLINE u32 permute_bytes(u32 low, u32 high, u32 selector)
+{
+    const u64 both = (u64)high << 32 | low;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) {
+        const u32 nibble = selector >> 4 * i & 15, byte = (u32)(both >> 8 * (nibble & 7)) & 255;
+        r |= (nibble < 8 ? byte : byte & 128 ? 255u : 0) << 8 * i;
+    }
+    return r;
+}
 INLINE void launch_next(void) {}
 
 #ifdef HOPPER

@@ -283,27 +283,31 @@ TEST(activations_are_rounded_as_the_cpu_rounds_them)
 /* Rows of blocks as a file has them: any bits as integers, scales up to 2^-4, some of them odd. */
 static uint8_t *random_blocks(gemm_type type, uint32_t n, uint32_t k, size_t *pitch)
 {
-    const uint32_t values = type == GEMM_Q8_0 ? 32 : 256;
-    const uint32_t bytes = type == GEMM_Q8_0 ? 34 : type == GEMM_Q4_K ? 144 : 210;
+    const uint32_t values = type == GEMM_Q8_0 || type == GEMM_MXFP4 ? 32 : 256;
+    const uint32_t bytes = type == GEMM_Q8_0    ? 34
+                           : type == GEMM_MXFP4 ? 17
+                           : type == GEMM_Q4_K  ? 144
+                                                : 210;
     *pitch = k / values * bytes;
     uint8_t *blocks = malloc(n * *pitch);
     for (size_t i = 0; i < n * *pitch; i++)
         blocks[i] = (uint8_t)less(256);
     for (size_t b = 0; b < n * *pitch; b += bytes)
-        for (uint32_t s = 0; s < (type == GEMM_Q4_K ? 2u : 1u); s++) {
-            uint16_t d = (uint16_t)(less(0x2c00) | less(2) << 15);
-            if (less(100) == 0) d = (uint16_t)less(65536);
-            memcpy(blocks + b + (type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);
-        }
+        if (type == GEMM_MXFP4)
+            blocks[b] = (uint8_t)(less(50) ? 118 + less(8) : less(256));
+        else
+            for (uint32_t s = 0; s < (type == GEMM_Q4_K ? 2u : 1u); s++) {
+                uint16_t d = (uint16_t)(less(0x2c00) | less(2) << 15);
+                if (less(100) == 0) d = (uint16_t)less(65536);
+                memcpy(blocks + b + (type == GEMM_Q6_K ? 208 : 2 * s), &d, 2);
+            }
     return blocks;
 }
 
 static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
 {
     cuda_rig rig = rig_open();
-    const cuda_gemm_kind kind = type == GEMM_Q8_0   ? CUDA_GEMM_Q8_0
-                                : type == GEMM_Q4_K ? CUDA_GEMM_Q4_K
-                                                    : CUDA_GEMM_Q6_K;
+    const cuda_gemm_kind kind = cuda_gemm_kind_of(type);
     const uint32_t padded_n = (n + 15) / 16 * 16, ld_out = n + less(3);
     size_t pitch;
     uint8_t *blocks = random_blocks(type, n, k, &pitch);
@@ -382,17 +386,19 @@ TEST(quantised_products_have_the_bits_of_the_cpu)
     const uint32_t tokens[] = {1, 9, 30, 64, 70};
     for (size_t i = 0; i < RAD_COUNT(tokens); i++) {
         check_quant(GEMM_Q8_0, 1 + less(60), 32 * (1 + less(20)), tokens[i]);
+        check_quant(GEMM_MXFP4, 1 + less(60), 32 * (1 + less(20)), tokens[i]);
         check_quant(GEMM_Q4_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
         check_quant(GEMM_Q6_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
     }
     for (uint32_t i = 0; i < test_scale(0, 60); i++) {
         check_quant(GEMM_Q8_0, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
+        check_quant(GEMM_MXFP4, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
         check_quant(GEMM_Q4_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
         check_quant(GEMM_Q6_K, 1 + less(100), 256 * (1 + less(5)), 1 + less(140));
     }
 }
 
-/* Rows of a table that is Q8_0, Q4_K or Q6_K, where it lies as products want it. */
+/* Rows of a table that is quantised, where it lies as products want it. */
 TEST(embeddings_out_of_quantised_tables_are_the_files_numbers)
 {
     static const struct {
@@ -400,13 +406,14 @@ TEST(embeddings_out_of_quantised_tables_are_the_files_numbers)
         uint32_t ggml;
         const char *kernel;
     } all[] = {{GEMM_Q8_0, GGML_Q8_0, "embed_q8_0"},
+               {GEMM_MXFP4, GGML_MXFP4, "embed_mxfp4"},
                {GEMM_Q4_K, GGML_Q4_K, "embed_q4_k"},
                {GEMM_Q6_K, GGML_Q6_K, "embed_q6_k"}};
     enum { VOCAB = 37, IDS = 9, MOST_DIM = 1536 };
     state = test_told_seed();
     for (size_t i = 0; i < RAD_COUNT(all); i++) {
         cuda_rig rig = rig_open();
-        const uint32_t dim = i ? 256 * (1 + less(MOST_DIM / 256)) : 32 * (1 + less(40));
+        const uint32_t dim = i > 1 ? 256 * (1 + less(MOST_DIM / 256)) : 32 * (1 + less(40));
         size_t pitch;
         uint8_t *blocks = random_blocks(all[i].type, VOCAB, dim, &pitch);
         const size_t bytes = cuda_quant_bytes(all[i].type, VOCAB, dim);
@@ -453,7 +460,7 @@ TEST(a_plan_fits_the_gpu)
         {1, 99 << 10}, {20, 99 << 10}, {108, 163 << 10}, {132, 227 << 10}};
     const uint32_t rows[] = {16, 48, 1024, 4096, 6144, 28672, 151936};
     for (size_t g = 0; g < RAD_COUNT(rooms); g++)
-        for (int kind = CUDA_GEMM_BF16; kind <= CUDA_GEMM_Q6_K; kind++)
+        for (int kind = CUDA_GEMM_BF16; kind < CUDA_GEMM_KINDS; kind++)
             for (size_t i = 0; i < RAD_COUNT(rows); i++)
                 for (uint32_t tokens = 1; tokens <= GEMM_FEW_TOKENS; tokens++) {
                     const uint32_t splits = kind == CUDA_GEMM_BF16 ? cuda_splits(rows[i], 4096) : 1;

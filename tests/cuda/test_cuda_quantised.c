@@ -31,6 +31,11 @@ static const struct {
      "q6_K",
      0.08,
      1e-5},
+    {{.arch = "llama", NEAR_SIZES, .tied = true, .one_type = GGML_MXFP4},
+     WEIGHTS_AS_FILE,
+     "mxfp4",
+     0.08,
+     1e-5},
     /* No kernels for one of a stack: all of it is bf16, and others stay. */
     {{.arch = "llama", K_SIZES, .tied = true, .one_type = GGML_Q4_K, .other_type = GGML_Q5_K},
      WEIGHTS_AS_FILE,

@@ -1,21 +1,13 @@
-/* embed_quant.cu - x[t] = scale * row ids[t] of a table that is Q8_0, Q4_K or Q6_K: the numbers that
- * ggml_decode (gguf/quant.h) makes of it. One block a token.
+/* embed_quant.cu - x[t] = scale * row ids[t] of a table that is Q8_0, MXFP4, Q4_K or Q6_K: the
+ * numbers that ggml_decode (gguf/quant.h) makes of it. One block a token.
  *
  * The table lies as the products want it (cuda/quant_pack.h), so that it can be the output matrix,
  * too: rows of 16 are mixed, and eight neighbouring k of one of them are two words. */
+#include "cuda/kernels/gemm_quant.h"
 #include "cuda/kernels/kernel_args.h"
 #include "device/kernels/dialect.h"
 
-enum {
-    STAGE_K = 256,
-    Q8_0_TILE = 4352,
-    Q4_K_TILE = 2368,
-    Q6_K_TILE = 3360,
-    Q8_0_WORDS = 256, /* behind its scales */
-    Q4_K_WORDS = 320,
-    Q6_K_WORDS = 288,
-    Q6_K_UPPER = Q6_K_WORDS + 2048
-};
+enum { Q6_K_UPPER = Q6_K_SCALES + 2048 };
 
 INLINE float half_at(const u8 *at)
 {
@@ -38,10 +30,23 @@ INLINE void eight_q8_0(float v[8], const u8 *tile, u32 row, u32 k)
     u32 words[2];
     const u32 block = k / 32;
     const float d = half_at(tile + (row * 8 + block) * 2);
-    two_words(words, tile + Q8_0_WORDS + block * 512, row, k % 32);
+    two_words(words, tile + Q8_0_SCALES + block * 512, row, k % 32);
     UNROLL
     for (u32 i = 0; i < 8; i++)
         v[i] = d * (float)(i8)(words[i / 4] >> i % 4 * 8);
+}
+
+INLINE void eight_mxfp4(float v[8], const u8 *tile, u32 row, u32 k)
+{
+    u32 words[2];
+    const u32 block = k / 32;
+    const float d = mxfp4_scale(tile[row * 8 + block]);
+    two_words(words, tile + MXFP4_SCALES + block / 2 * 512, row, k % 32);
+    UNROLL
+    for (u32 i = 0; i < 8; i++) {
+        const u32 numbers = mxfp4_numbers(words[i / 4] >> block % 2 * 16);
+        v[i] = d * (float)(i8)(numbers >> i % 4 * 8);
+    }
 }
 
 INLINE void eight_q4_k(float v[8], const u8 *tile, u32 row, u32 k)
@@ -50,7 +55,7 @@ INLINE void eight_q4_k(float v[8], const u8 *tile, u32 row, u32 k)
     const u32 group = k / 32;
     const u8 *scale = tile + (row * 8 + group) * 2, *both = tile + 256 + row * 4;
     const float d = half_at(both) * (float)scale[0], min = half_at(both + 2) * (float)scale[1];
-    two_words(words, tile + Q4_K_WORDS + group / 2 * 512, row, k % 32);
+    two_words(words, tile + Q4_K_SCALES + group / 2 * 512, row, k % 32);
     UNROLL
     for (u32 i = 0; i < 8; i++)
         v[i] = d * (float)(words[i / 4] >> (i % 4 * 8 + group % 2 * 4) & 15) - min;
@@ -61,7 +66,7 @@ INLINE void eight_q6_k(float v[8], const u8 *tile, u32 row, u32 k)
     u32 words[2];
     const u32 group = k / 32, in = k % 32;
     const float d = half_at(tile + 256 + row * 2) * (float)(i8)tile[row * 16 + k / 16];
-    two_words(words, tile + Q6_K_WORDS + group / 2 * 512, row, in);
+    two_words(words, tile + Q6_K_SCALES + group / 2 * 512, row, in);
     const u8 *upper = tile + Q6_K_UPPER + group / 2 * 256 + row / 8 * 4;
     UNROLL
     for (u32 i = 0; i < 8; i++) {
@@ -89,6 +94,7 @@ INLINE void eight_q6_k(float v[8], const u8 *tile, u32 row, u32 k)
         }                                                                                          \
     }
 
-EMBED(embed_q8_0, eight_q8_0, Q8_0_TILE)
-EMBED(embed_q4_k, eight_q4_k, Q4_K_TILE)
-EMBED(embed_q6_k, eight_q6_k, Q6_K_TILE)
+EMBED(embed_q8_0, eight_q8_0, Q8_0_BYTES)
+EMBED(embed_mxfp4, eight_mxfp4, MXFP4_BYTES)
+EMBED(embed_q4_k, eight_q4_k, Q4_K_BYTES)
+EMBED(embed_q6_k, eight_q6_k, Q6_K_BYTES)

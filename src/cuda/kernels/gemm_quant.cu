@@ -1,5 +1,5 @@
-/* gemm_quant.cu - products with Q8_0, Q4_K and Q6_K weights that have the CPU's bits, for any
- * number of tokens.
+/* gemm_quant.cu - products with Q8_0, MXFP4, Q4_K and Q6_K weights that have the CPU's bits, for
+ * any number of tokens.
  *
  * Blocks of threads, their ring of stages and their units are those of gemm_few.cu; a stage holds
  * 256 k, and tokens beyond a kernel's are units of their own:
@@ -131,6 +131,10 @@ GEMM_QUANT(gemm_q8_0_8, add_q8_0, Q8_0_BYTES, 0, 1, UNROLL)
 GEMM_QUANT(gemm_q8_0_16, add_q8_0, Q8_0_BYTES, 0, 2, UNROLL)
 GEMM_QUANT(gemm_q8_0_32, add_q8_0, Q8_0_BYTES, 0, 4, ROLLED)
 GEMM_QUANT(gemm_q8_0_64, add_q8_0, Q8_0_BYTES, 0, 8, ROLLED)
+GEMM_QUANT(gemm_mxfp4_8, add_mxfp4, MXFP4_BYTES, 0, 1, UNROLL)
+GEMM_QUANT(gemm_mxfp4_16, add_mxfp4, MXFP4_BYTES, 0, 2, UNROLL)
+GEMM_QUANT(gemm_mxfp4_32, add_mxfp4, MXFP4_BYTES, 0, 4, ROLLED)
+GEMM_QUANT(gemm_mxfp4_64, add_mxfp4, MXFP4_BYTES, 0, 8, ROLLED)
 GEMM_QUANT(gemm_q4_k_8, add_q4_k, Q4_K_BYTES, 1, 1, UNROLL)
 GEMM_QUANT(gemm_q4_k_16, add_q4_k, Q4_K_BYTES, 1, 2, UNROLL)
 GEMM_QUANT(gemm_q4_k_32, add_q4_k, Q4_K_BYTES, 1, 4, ROLLED)

@@ -1,4 +1,4 @@
-/* gemm_quant.h - blocks of Q8_0, Q4_K and Q6_K weights times those of tokens: what the kernels of
+/* gemm_quant.h - blocks of Q8_0, MXFP4, Q4_K and Q6_K weights times those of tokens: what the kernels of
  * quantised weights do with a stage of W and x, whatever their tiles.
  *
  * The sum of 32 products is an integer: m16n8k32 makes it exactly. What is added to a number, block
@@ -7,13 +7,15 @@
  *     acc = fma(sum, d of w * d of x, acc)               Q4_K: d of w is d * scale,
  *     acc = fma(-(dmin * min), d of x * sum of q, acc)   and this beside
  *
- * Blocks of Q6_K have 16: one of 32 is multiplied twice, with one half of W's registers zero.
+ * Blocks of Q6_K have 16: one of 32 is multiplied twice, with one half of W's registers zero. Codes
+ * of MXFP4 become what they stand for, times 2, by a table of eight bytes in two registers.
  *
  * A warp's 16 rows and 256 k are contiguous in memory, in the order in which its lanes want them
  * (cuda/quant_pack.h): scales, then 16 bytes a lane for 32 k of Q8_0 or 64 k of Q4_K, registers of
  * the instruction as they are. Those of Q4_K and Q6_K have an even group in the low halves of their
- * bytes, the odd one behind it in the high ones; Q6_K has the upper two bits beside. Those of Q6_K
- * have not run on hardware yet; there is no other form of them. */
+ * bytes, the odd one behind it in the high ones; Q6_K has the upper two bits beside. MXFP4 has an even
+ * block's codes of four k in the lower 16 bits of a word, the odd one's in the upper. Those of Q6_K
+ * and MXFP4 have not run on hardware yet; there is no other form of them. */
 #ifndef CUDA_KERNELS_GEMM_QUANT_H
 #define CUDA_KERNELS_GEMM_QUANT_H
 
@@ -26,9 +28,11 @@ enum {
     Q8_0_BYTES = 16 * (STAGE_K / 32) * 34,
     Q4_K_BYTES = 16 * 148,
     Q6_K_BYTES = 16 * 210,
+    MXFP4_BYTES = 16 * BLOCKS * 17,
     Q8_0_SCALES = 16 * BLOCKS * 2,      /* [16][8] f16 */
     Q4_K_SCALES = 16 * BLOCKS * 2 + 64, /* [16][8] scale and minimum, [16] d and dmin in f16 */
-    Q6_K_SCALES = 16 * BLOCKS * 2 + 32  /* [16][16] i8, [16] d in f16 */
+    Q6_K_SCALES = 16 * BLOCKS * 2 + 32, /* [16][16] i8, [16] d in f16 */
+    MXFP4_SCALES = 16 * BLOCKS          /* [16][8] exponents */
 };
 
 /* As it is loaded and stored by one instruction. */
@@ -66,6 +70,44 @@ INLINE void add_q8_0(float acc[][4], u32 columns, const u8 *w, u32 two, const u8
         const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
         add_block(acc[c], w0.of, xf, d0, dx[0]);
         add_block(acc[c], w1.of, xf + 2, d1, dx[columns * 4]);
+    }
+}
+
+/* Four codes, of a nibble each, as what they stand for, times 2. Those from 8 on are negative: a
+ * selector of them has the signs of sizes, which are 0. */
+INLINE u32 mxfp4_numbers(u32 codes)
+{
+    const u32 plus = permute_bytes(0x03020100, 0x0c080604, codes);
+    const u32 minus = permute_bytes(0x03020100, 0x0c080604, codes ^ 0x8888);
+    return ((plus | 0x80808080) - minus) ^ 0x80808080; /* no byte borrows from the next */
+}
+
+INLINE float mxfp4_scale(u32 e) /* 2^(e - 128) */
+{
+    return bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+
+/* Two blocks of MXFP4. */
+INLINE void add_mxfp4(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
+{
+    const quad q = ((const quad *)(w + MXFP4_SCALES))[two * 32 + LANE];
+    const u16 *scales = (const u16 *)w + (LANE >> 2) * (BLOCKS / 2) + two;
+    const u32 s0 = scales[0], s8 = scales[8 * (BLOCKS / 2)];
+    const float d0[2] = {mxfp4_scale(s0 & 255), mxfp4_scale(s8 & 255)};
+    const float d1[2] = {mxfp4_scale(s0 >> 8), mxfp4_scale(s8 >> 8)};
+    u32 w0[4], w1[4];
+    UNROLL
+    for (u32 i = 0; i < 4; i++) {
+        w0[i] = mxfp4_numbers(q.of[i]);
+        w1[i] = mxfp4_numbers(q.of[i] >> 16);
+    }
+    UNROLL
+    for (u32 c = 0; c < columns; c++) {
+        u32 xf[4];
+        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
+        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
+        add_block(acc[c], w0, xf, d0, dx[0]);
+        add_block(acc[c], w1, xf + 2, d1, dx[columns * 4]);
     }
 }
 

@@ -214,8 +214,8 @@ typedef struct gemm_wgmma_args {
     u64 pad8[3];
 } gemm_wgmma_args;
 
-/* gemm_quant.cu: W is Q8_0, Q4_K or Q6_K, the CPU's bits (model/gemm_quant.h): one chain over all
- * blocks of 32 in ascending order. k is padded to a multiple of 256 with zeros, which add nothing; n
+/* gemm_quant.cu: W is Q8_0, MXFP4, Q4_K or Q6_K, the CPU's bits (model/gemm_quant.h): one chain over
+ * all blocks of 32 in ascending order. k is padded to a multiple of 256 with zeros, which add nothing; n
  * to one of 16. How W lies in memory: cuda/quant_pack.h. */
 typedef struct gemm_quant_args {
     const u8 *w;

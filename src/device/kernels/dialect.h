@@ -158,6 +158,14 @@ INLINE float half_float(u32 bits) /* the lower half of `bits` is f16; exact */
     asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"((u16)bits));
     return r;
 }
+/* Byte i is byte `n` of the eight of low and high, n the lower three bits of nibble i of the
+ * selector; where the nibble's fourth bit is set, all of its bits are that byte's sign. */
+INLINE u32 permute_bytes(u32 low, u32 high, u32 selector)
+{
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
+    return r;
+}
 /* 16 bytes of memory that no one writes meanwhile, past the L1 cache. */
 INLINE void load16(u32 to[4], const void *from)
 {
