@@ -153,6 +153,7 @@ rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
 typedef struct added {
     uint32_t parts, ld;
     cuda_ptr bias; /* 0: none */
+    uint64_t norm; /* where its norm lies among the weights; 0: none */
 } added;
 
 typedef struct walk {
@@ -207,6 +208,7 @@ static void add_norm(walk *w, uint64_t norm, const cuda_matrix *m, bool of_logit
                              .y = at(b->y),
                              .bias = w->y.bias ? at(w->y.bias) : NULL,
                              .weight = weight(w, norm),
+                             .post = weight(w, w->y.norm),
                              .rows = of_logits ? table(w, w->s->at_rows) : NULL,
                              .out = quantised ? NULL : at(b->norm),
                              .out_f32 = quantised ? at(b->norm_f32) : NULL,
@@ -283,6 +285,7 @@ static void multiply(walk *w, const cuda_matrix *m, cuda_ptr x, uint64_t bias)
     }
     w->y.ld = m->rows;
     w->y.bias = bias ? w->p->weights + bias : 0;
+    w->y.norm = 0;
 }
 
 static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
@@ -429,9 +432,11 @@ static rad_status run_layer(walk *w, uint32_t i)
     if (i + 1 == w->p->config->num_layers && !w->s->logits) return RAD_OK; /* K and V are written */
     attend(w, l, m, &kv);
     multiply(w, &m->attn_output, b->attn, m->output_bias);
+    w->y.norm = m->post_attn_norm;
     add_norm(w, m->ffn_norm, &m->gate_up, false);
     activate(w, l, m);
     multiply(w, &m->ffn_down, b->act, 0);
+    w->y.norm = m->post_ffn_norm;
     return RAD_OK;
 }
 
@@ -439,14 +444,20 @@ static void project_logits(walk *w)
 {
     const cuda_matrix *m = &w->p->layout->output;
     const cuda_buffers *b = w->p->buffers;
+    const cap_args cap = {.x = at(b->logits),
+                          .rows = w->s->logits,
+                          .n = w->p->config->vocab_size,
+                          .ld = b->logits_ld,
+                          .cap = w->p->config->final_logit_cap};
     add_norm(w, w->p->layout->output_norm, m, true);
     if (m->num_pieces) {
         multiply_rounded(w, m, b->logits, w->s->logits);
-        return;
+    } else {
+        cuda_product p = product_of(w, m, b->norm, w->s->logits);
+        p.args.out = at(b->logits);
+        launch_gemm(w->q, &p);
     }
-    cuda_product p = product_of(w, m, b->norm, w->s->logits);
-    p.args.out = at(b->logits);
-    launch_gemm(w->q, &p);
+    if (cap.cap > 0) launch_cap(w->q, &cap);
 }
 
 static void begin(walk *w)

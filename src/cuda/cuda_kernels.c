@@ -19,6 +19,10 @@
     X(add_norm, norm, add_norm_args, false)                                                        \
     X(add_norm_many, norm, add_norm_args, false)                                                   \
     X(add_norm_wide, norm, add_norm_args, false)                                                   \
+    X(add_norm_post, norm, add_norm_args, false)                                                   \
+    X(add_norm_post_many, norm, add_norm_args, false)                                              \
+    X(add_norm_post_wide, norm, add_norm_args, false)                                              \
+    X(cap_rows, cap, cap_args, false)                                                              \
     X(qkv, qkv, qkv_args, false)                                                                   \
     X(qkv_wide, qkv, qkv_args, false)                                                              \
     X(glu, glu, glu_args, false)                                                                   \
@@ -182,12 +186,18 @@ void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a)
 
 void launch_add_norm(cuda_queue *q, const add_norm_args *a)
 {
-    const bool wide = a->dim > ADD_NORM_DIM, many = a->count > GEMM_FEW_TOKENS && a->parts <= 1;
-    const cuda_kernel kernel = wide ? KERNEL_add_norm_wide
-                               : many && add_norm_whole(a->dim, a->ldy, a->ld)
-                                   ? KERNEL_add_norm_many
-                                   : KERNEL_add_norm;
-    launch(q, kernel, a->count, 1, add_norm_threads(a->dim), a);
+    static const cuda_kernel kernels_of[2][3] = {
+        {KERNEL_add_norm, KERNEL_add_norm_many, KERNEL_add_norm_wide},
+        {KERNEL_add_norm_post, KERNEL_add_norm_post_many, KERNEL_add_norm_post_wide}};
+    const bool many = a->count > GEMM_FEW_TOKENS && a->parts <= 1 &&
+                      add_norm_whole(a->dim, a->ldy, a->ld);
+    const uint32_t form = a->dim > ADD_NORM_DIM ? 2 : many;
+    launch(q, kernels_of[a->post || !a->weight][form], a->count, 1, add_norm_threads(a->dim), a);
+}
+
+void launch_cap(cuda_queue *q, const cap_args *a)
+{
+    launch(q, KERNEL_cap_rows, a->rows, cap_blocks(a->n), CAP_THREADS, a);
 }
 
 void launch_qkv(cuda_queue *q, const qkv_args *a)

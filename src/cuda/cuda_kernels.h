@@ -44,6 +44,7 @@ void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_p
 void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a);
 void launch_add_norm(cuda_queue *q, const add_norm_args *a);
 void launch_qkv(cuda_queue *q, const qkv_args *a);
+void launch_cap(cuda_queue *q, const cap_args *a);
 void launch_glu(cuda_queue *q, const glu_args *a);
 void launch_attention(cuda_queue *q, const attention_args *a, const cuda_attention_launch *how);
 void launch_attention_merge(cuda_queue *q, const attention_merge_args *a);

@@ -30,7 +30,8 @@ typedef struct place {
 static const place places[] = {
     MATRIX(qkv),       MATRIX(attn_output), MATRIX(gate_up),     MATRIX(ffn_down),
     VECTOR(attn_norm), VECTOR(ffn_norm),    VECTOR(q_norm),      VECTOR(k_norm),
-    VECTOR(qkv_bias),  VECTOR(sinks),       VECTOR(output_bias),
+    VECTOR(qkv_bias),  VECTOR(sinks),       VECTOR(output_bias), VECTOR(post_attn_norm),
+    VECTOR(post_ffn_norm),
 };
 
 static const place *place_of(const tensor_def *def)

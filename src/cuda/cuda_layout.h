@@ -48,6 +48,7 @@ typedef struct cuda_matrix {
 typedef struct cuda_layer {
     cuda_matrix qkv, attn_output, gate_up, ffn_down;
     uint64_t attn_norm, ffn_norm, q_norm, k_norm, qkv_bias, output_bias, sinks;
+    uint64_t post_attn_norm, post_ffn_norm; /* of what the blocks add */
 } cuda_layer;
 
 typedef struct cuda_layout {

@@ -10,6 +10,7 @@
     ALL(norm)                                                                                      \
     ALL(qkv)                                                                                       \
     ALL(glu)                                                                                       \
+    ALL(cap)                                                                                       \
     ALL(slots)                                                                                     \
     ALL(sample)                                                                                    \
     ALL(gemm_few)                                                                                  \

@@ -50,12 +50,9 @@ rad_status cuda_config_supported(const model_config *c, rad_error *err)
     } features[] = {
         {a->ffn == FFN_RELU2, "feed-forward blocks without gates"},
         {a->qk_norm == QK_NORM_ROW, "norms over all heads together"},
-        {a->post_norms, "norms behind its blocks"},
-        {a->no_pre_norms, "blocks without a norm before them"},
         {a->v_norm, "norms of V"},
         {c->layer_embd > 0, "second embeddings"},
         {c->q_temperature > 0, "a temperature of q"},
-        {c->final_logit_cap > 0, "capped logits"},
         {c->dim > ADD_NORM_WIDE_DIM, "rows of more than 16384 numbers"},
     };
     for (size_t i = 0; i < RAD_COUNT(features); i++)

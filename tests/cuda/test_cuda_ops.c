@@ -1,7 +1,7 @@
-/* What stands between the products: kernels of embed.cu, norm.cu, qkv.cu and glu.cu on the emulator
- * against what the CPU computes. Bit by bit, but for add_norm's sum of squares, whose order is its
- * own (norm.cu): that is computed here by its words, and held against the CPU's within roundings.
- */
+/* What stands between the products: kernels of embed.cu, norm.cu, qkv.cu, glu.cu and cap.cu on the
+ * emulator against what the CPU computes. Bit by bit, but for add_norm's sums of squares, whose
+ * order is their own (norm.cu): that is computed here by its words, and held against the CPU's
+ * within roundings. */
 #include "cuda_rig.h"
 
 #include "base/bf16.h"
@@ -123,14 +123,31 @@ static float sum_of_squares(const float *x, uint32_t n)
     return tree(warps, ADD_NORM_THREADS / 32, false);
 }
 
-TEST(norms_of_rows_that_products_are_added_to)
+static float rms_factor(const float *x, uint32_t n, float eps)
+{
+    return 1.0f / sqrtf(sum_of_squares(x, n) / (float)n + eps);
+}
+
+/* What the parts of a row come to, with its bias, and its norm where it has one. */
+static void added_row(const add_norm_args *a, size_t t, float *sum)
+{
+    for (uint32_t i = 0; i < a->dim; i++)
+        sum[i] = sum_of(a->y + t * a->ldy, a->parts, (size_t)a->y_tokens * a->ldy, a->bias, i);
+    if (!a->post) return;
+    const float by = rms_factor(sum, a->dim, a->eps);
+    for (uint32_t i = 0; i < a->dim; i++)
+        sum[i] = sum[i] * by * a->post[i];
+}
+
+/* post: what is added may have a norm, too, and the row none. */
+static void run_norms(bool post)
 {
     state = test_told_seed();
     rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
     static const uint32_t dims[] = {1,    2,    63,   64,   128,  1023, 1024, 1025, 1028,
                                     2048, 2560, 3001, 4096, 4092, 4096, 4100, 16384};
-    for (uint32_t round = 0; round < 60; round++) {
+    for (uint32_t round = 0; round < (post ? 40 : 60); round++) {
         const uint32_t n = round < RAD_COUNT(dims) ? dims[round]
                            : round % 3             ? 4 * (1 + less(400))
                                                    : 1 + less(600);
@@ -141,6 +158,8 @@ TEST(norms_of_rows_that_products_are_added_to)
         numbers x = some((size_t)tokens * n, off),
                 y = some((size_t)RAD_MAX(parts, 1u) * tokens * ldy, false);
         numbers bias = some(n, false), weight = some(n, off && less(2));
+        numbers behind = some(n, false);
+        const bool normed = !post || often();
         numbers exact = some((size_t)count * n, false);
         numbers was = {malloc((size_t)tokens * n * sizeof(float))};
         memcpy(was.at, x.at, (size_t)tokens * n * sizeof(float));
@@ -152,7 +171,8 @@ TEST(norms_of_rows_that_products_are_added_to)
         add_norm_args args = {.x = x.at,
                               .y = y.at,
                               .bias = with_bias ? bias.at : NULL,
-                              .weight = weight.at,
+                              .weight = normed ? weight.at : NULL,
+                              .post = post && often() ? behind.at : NULL,
                               .rows = with_rows ? rows : NULL,
                               .out = out,
                               .out_f32 = exact.at,
@@ -167,25 +187,27 @@ TEST(norms_of_rows_that_products_are_added_to)
                               .scale = often() ? 1 : 0.22f};
         const bool wide = n > ADD_NORM_DIM || !often();
         const bool many = add_norm_whole(n, ldy, ld) && !off && less(2);
-        run("norm",
-            wide   ? "add_norm_wide"
-            : many ? "add_norm_many"
-                   : "add_norm",
-            count, 1, add_norm_threads(n), &args, sizeof args);
+        static const char *const names[2][3] = {
+            {"add_norm", "add_norm_many", "add_norm_wide"},
+            {"add_norm_post", "add_norm_post_many", "add_norm_post_wide"}};
+        run("norm", names[post][wide ? 2 : many], count, 1, add_norm_threads(n), &args,
+            sizeof args);
         float *sum = malloc(n * sizeof *sum), *cpu = malloc(n * sizeof *cpu);
+        float *more = malloc(n * sizeof *more);
         for (uint32_t r = 0; r < count; r++) {
             const size_t t = rows[r];
+            if (parts) added_row(&args, t, more);
             for (uint32_t i = 0; i < n; i++) {
                 sum[i] = was.at[t * n + i];
-                if (parts)
-                    sum[i] += args.scale *
-                              sum_of(y.at + t * ldy, parts, (size_t)tokens * ldy, args.bias, i);
+                if (parts) sum[i] += args.scale * more[i];
                 CHECK(x.at[t * n + i] == (store && parts ? sum[i] : was.at[t * n + i]));
             }
-            ops->rms_norm(cpu, sum, weight.at, n, args.eps);
-            const float by = 1.0f / sqrtf(sum_of_squares(sum, n) / (float)n + args.eps);
+            memcpy(cpu, sum, n * sizeof *cpu);
+            if (normed) ops->rms_norm(cpu, sum, weight.at, n, args.eps);
+            const float by = rms_factor(sum, n, args.eps);
             for (uint32_t i = 0; i < n; i++) {
-                const float want = sum[i] * by * weight.at[i], got = exact.at[(size_t)r * n + i];
+                const float want = normed ? sum[i] * by * weight.at[i] : sum[i];
+                const float got = exact.at[(size_t)r * n + i];
                 CHECKF(got == want, "dim %u row %u: %.9g, not %.9g\n", n, r, (double)got,
                        (double)want);
                 CHECK(fabsf(got - cpu[i]) <= 1e-6f * fabsf(cpu[i]));
@@ -194,10 +216,20 @@ TEST(norms_of_rows_that_products_are_added_to)
             for (uint32_t i = n; i < ld; i++)
                 CHECK(out[(size_t)r * ld + i] == 0);
         }
-        free(sum), free(cpu), free(was.at);
+        free(sum), free(cpu), free(more), free(was.at);
         rig_free(&rig, 0);
     }
     rig_close(&rig);
+}
+
+TEST(norms_of_rows_that_products_are_added_to)
+{
+    run_norms(false);
+}
+
+TEST(norms_of_what_is_added_and_of_the_row)
+{
+    run_norms(true);
 }
 
 /* ---- q, k and v ---- */
@@ -294,6 +326,33 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
             untouched += (k[i] == 0x77) + (v[i] == 0x77);
         CHECK(untouched >= 2 * SLOTS * STRIDE - touched);
         free(row);
+        rig_free(&rig, 0);
+    }
+    rig_close(&rig);
+}
+
+/* ---- caps ---- */
+
+TEST(capped_rows_have_the_bits_of_the_cpu)
+{
+    state = test_told_seed();
+    rig = rig_open();
+    const model_ops *ops = model_ops_find(NULL);
+    for (uint32_t round = 0; round < 20; round++) {
+        const uint32_t n = round % 2 ? 4 * (1 + less(600)) : 1 + less(2000), rows = 1 + less(3);
+        const uint32_t ld = often() ? (n + 15) / 16 * 16 : n + less(2);
+        numbers x = some((size_t)rows * ld, !often());
+        for (uint32_t i = 0; i < rows * ld; i++)
+            x.at[i] *= i % 7 ? 1 : 100;
+        const size_t bytes = (size_t)rows * ld * sizeof(float);
+        float *want = malloc(bytes);
+        memcpy(want, x.at, bytes);
+        const cap_args args = {x.at, rows, n, ld, often() ? 30 : 2};
+        run("cap", "cap_rows", rows, cap_blocks(n), CAP_THREADS, &args, sizeof args);
+        for (uint32_t r = 0; r < rows; r++)
+            ops->cap(want + (size_t)r * ld, n, args.cap);
+        CHECKF(!memcmp(x.at, want, bytes), "round %u: %u rows of %u\n", round, rows, n);
+        free(want);
         rig_free(&rig, 0);
     }
     rig_close(&rig);

@@ -35,6 +35,24 @@ static const tiny_model near[] = {
      .logit_scale = 4,
      .attn_scale = 0.2f},
     {.arch = "smollm3", NEAR_SIZES},
+    {.arch = "gemma2", NEAR_SIZES, .window = 24, .attn_cap = 5, .final_cap = 4, .tied = true},
+    {.arch = "gemma3",
+     .vocab = 83,
+     .layers = 3,
+     .dim = 72,
+     .ffn = 96,
+     .heads = 2,
+     .kv_heads = 1,
+     .head_dim = 32,
+     .v_head_dim = 32,
+     .rope_dim = 32,
+     .context = BENCH_ROW_TOKENS,
+     .window = 24,
+     .pattern = 1,
+     .window_base = 3000,
+     .rope_factor = 8,
+     .tied = true,
+     .quantised = true},
 };
 
 TEST(logits_are_near_the_cpus)
@@ -73,7 +91,7 @@ TEST(what_there_are_no_kernels_for_is_refused_by_name)
         uint32_t head_dim, v_head_dim; /* where they are not the others' */
         const char *words;
     } refused[] = {
-        {{.arch = "gemma2", NEAR_SIZES}, 16, 16, "cuda: gemma2 has norms behind its blocks"},
+        {{.arch = "olmo2", NEAR_SIZES}, 16, 16, "cuda: olmo2 has norms over all heads together"},
         {{.arch = "qwen3moe", NEAR_SIZES, .experts = 4, .used = 2, .expert_ffn = 32},
          16,
          16,

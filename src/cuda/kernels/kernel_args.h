@@ -74,8 +74,12 @@ typedef struct embed_args {
  *     out[r] = sum * (1 / sqrt(mean(sum^2) + eps)) * weight, as bf16; zeros from dim to ld
  * Kernel add_norm up to ADD_NORM_DIM, add_norm_wide up to ADD_NORM_WIDE_DIM: the same bits.
  * add_norm_many is for many rows of up to ADD_NORM_DIM with few parts, where add_norm_whole says so
- * and all pointers are multiples of 16. `rows`, weight and bias are read before what the kernels in
- * front wrote. */
+ * and all pointers are multiples of 16. `rows`, weights and bias are read before what the kernels in
+ * front wrote.
+ * add_norm_post, add_norm_post_many and add_norm_post_wide are the same where what is added has a
+ * norm, or the row has none:
+ *     sum    = x[t] + scale * (y * (1 / sqrt(mean(y^2) + eps)) * post)   y: the parts' sum and bias
+ *     out[r] = sum, as bf16                                              where weight is NULL */
 enum { ADD_NORM_THREADS = 512, ADD_NORM_DIM = 4096, ADD_NORM_WIDE_DIM = 16384 };
 INLINE u32 add_norm_threads(u32 dim)
 {
@@ -89,13 +93,27 @@ typedef struct add_norm_args {
     float *x;            /* [T][dim] */
     const float *y;      /* [parts][T][ldy], T = y_tokens; parts <= 8 */
     const float *bias;   /* [dim] or NULL; read where parts > 0 */
-    const float *weight; /* [dim] */
+    const float *weight; /* [dim]; NULL: no norm */
+    const float *post;   /* [dim] the norm of what is added, or NULL */
     const u32 *rows;     /* [count] or NULL */
     u16 *out;            /* [count][ld]; NULL: none is wanted */
     float *out_f32;      /* [count][dim] the same before rounding, or NULL */
     u32 count, dim, ld, ldy, parts, y_tokens, store, pad;
     float eps, scale;
 } add_norm_args;
+
+/* cap.cu: x[r][i] = cap * tanh(x[r][i] / cap), i < n, with the CPU's bits. Grid (rows,
+ * cap_blocks(n)), CAP_THREADS. */
+enum { CAP_THREADS = 256 };
+INLINE u32 cap_blocks(u32 n)
+{
+    return (n + 4 * CAP_THREADS - 1) / (4 * CAP_THREADS);
+}
+typedef struct cap_args {
+    float *x; /* [rows][ld] */
+    u32 rows, n, ld;
+    float cap; /* > 0 */
+} cap_args;
 
 /* qkv.cu: what stands between the product of q, k and v and attention, one warp a token and head:
  * grid (tokens, qkv_blocks(heads + 2 * kv_heads)), QKV_THREADS. Kernel qkv for heads of k and v of
