@@ -65,6 +65,7 @@ static size_t place(const model_config *c, const cuda_layout *layout, const cuda
     b->norm = take(&used, l->tokens, b->norm_ld * h);
     b->y_numbers = parts;
     b->y = take(&used, parts, f);
+    b->row_scales = take(&used, c->arch->qk_norm == QK_NORM_ROW ? l->tokens : 0, 2 * f);
     b->q = take(&used, l->tokens, q * h);
     b->attn = take(&used, l->tokens, attn * h);
     b->act = take(&used, l->tokens, act * h);
@@ -123,6 +124,7 @@ rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
     cuda_ptr *all[] = {&b.x,
                        &b.norm,
                        &b.y,
+                       &b.row_scales,
                        &b.q,
                        &b.attn,
                        &b.act,
@@ -288,15 +290,31 @@ static void multiply(walk *w, const cuda_matrix *m, cuda_ptr x, uint64_t bias)
     w->y.norm = 0;
 }
 
+static void scale_rows(walk *w, const layer_config *l, const cuda_layer *m)
+{
+    const row_scales_args a = {.y = at(w->p->buffers->y),
+                               .bias = weight(w, m->qkv_bias),
+                               .scales = at(w->p->buffers->row_scales),
+                               .tokens = w->s->tokens,
+                               .q_dim = layer_q_dim(l),
+                               .k_dim = layer_k_dim(l),
+                               .ldy = w->y.ld,
+                               .parts = w->y.parts,
+                               .eps = w->p->config->rms_eps};
+    launch_row_scales(w->q, &a);
+}
+
 static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
 {
     const model_config *c = w->p->config;
-    const bool turns = l->rope != ROPE_NONE;
+    const bool turns = l->rope != ROPE_NONE, of_rows = c->arch->qk_norm == QK_NORM_ROW;
     const qkv_args a = {.y = at(w->p->buffers->y),
                         .bias = weight(w, m->qkv_bias),
                         .q_norm = weight(w, m->q_norm),
                         .k_norm = weight(w, m->k_norm),
+                        .row_scales = of_rows ? at(w->p->buffers->row_scales) : NULL,
                         .rope = turns ? weight(w, w->p->layout->rope[l->rope]) : NULL,
+                        .q_factors = weight(w, w->p->layout->q_factors),
                         .positions = table(w, w->s->at_positions),
                         .slots = table(w, w->s->at_slots),
                         .q = at(w->p->buffers->q),
@@ -314,6 +332,7 @@ static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const
                         .parts = w->y.parts,
                         .ldy = w->y.ld,
                         .eps = c->rms_eps};
+    if (of_rows) scale_rows(w, l, m);
     launch_qkv(w->q, &a);
 }
 

@@ -5,13 +5,14 @@
  *     per layer:
  *         norm = rms(x += y)            y: what the layer before added, as parts
  *         y    = qkv . norm
+ *         row_scales(y)                 where q and k have norms over all heads
  *         q, K, V = qkv(y)              bias, norms, RoPE; K and V go to the pool
  *         attn = attention(q), merged
  *         y    = attn_output . attn
  *         norm = rms(x += y)
  *         act  = glu(gate_up . norm)    in the product's epilogue, where the matrix is paired
  *         y    = ffn_down . act
- *     logits = output . rms(x + y)      of the rows that are asked for
+ *     logits = output . rms(x + y)      of the rows that are asked for; capped
  *
  * What a quantised matrix multiplies is rounded to int8 in blocks in front of it: the norm from
  * f32, the gated unit from the parts of its product where that is quantised too, as on the CPU, the
@@ -35,6 +36,8 @@ typedef struct cuda_buffers {
     cuda_ptr q;       /* bf16 [tokens][heads][head_dim] */
     cuda_ptr attn;    /* bf16 [tokens][heads * head_dim, padded] */
     cuda_ptr act;     /* bf16 [tokens][ffn_dim, padded] */
+    /* Of models with norms over all heads: */
+    cuda_ptr row_scales; /* f32 [tokens][2] */
     /* Of models with quantised matrices: */
     cuda_ptr norm_f32; /* f32 [tokens][dim] */
     cuda_ptr rounded;  /* i8 [tokens][widest, padded], what is multiplied next */

@@ -22,6 +22,7 @@
     X(add_norm_post, norm, add_norm_args, false)                                                   \
     X(add_norm_post_many, norm, add_norm_args, false)                                              \
     X(add_norm_post_wide, norm, add_norm_args, false)                                              \
+    X(row_scales, norm, row_scales_args, false)                                                    \
     X(cap_rows, cap, cap_args, false)                                                              \
     X(qkv, qkv, qkv_args, false)                                                                   \
     X(qkv_wide, qkv, qkv_args, false)                                                              \
@@ -193,6 +194,11 @@ void launch_add_norm(cuda_queue *q, const add_norm_args *a)
                       add_norm_whole(a->dim, a->ldy, a->ld);
     const uint32_t form = a->dim > ADD_NORM_DIM ? 2 : many;
     launch(q, kernels_of[a->post || !a->weight][form], a->count, 1, add_norm_threads(a->dim), a);
+}
+
+void launch_row_scales(cuda_queue *q, const row_scales_args *a)
+{
+    launch(q, KERNEL_row_scales, a->tokens, 2, ROW_SCALES_THREADS, a);
 }
 
 void launch_cap(cuda_queue *q, const cap_args *a)

@@ -43,6 +43,7 @@ typedef struct cuda_queue {
 void launch_patch_slots(cuda_queue *q, const patch_slots_args *a, uint32_t num_patches);
 void launch_embed(cuda_queue *q, gemm_type table, const embed_args *a);
 void launch_add_norm(cuda_queue *q, const add_norm_args *a);
+void launch_row_scales(cuda_queue *q, const row_scales_args *a);
 void launch_qkv(cuda_queue *q, const qkv_args *a);
 void launch_cap(cuda_queue *q, const cap_args *a);
 void launch_glu(cuda_queue *q, const glu_args *a);

@@ -216,6 +216,7 @@ rad_status cuda_layout_init(const rad_env *env, const model_config *c, const ggu
     rad_status status = cuda_layout_visit(c, out, place_field, &p, err);
     for (uint32_t r = 0; r < c->num_ropes; r++)
         out->rope[r] = take(out, (uint64_t)context * c->ropes[r].dim * sizeof(float));
+    if (c->q_temperature > 0) out->q_factors = take(out, (uint64_t)context * sizeof(float));
     if (status != RAD_OK) cuda_layout_fini(env, c, out);
     return status;
 }

@@ -11,6 +11,7 @@
  *                 of each pair (SwiGLU in bf16: paired); else all of gate, then all of up
  *     output      also the embedding table, where the model has one tensor for both
  *     rope        for each of the model's RoPEs [context][dim] pairs of cosine and sine
+ *     q_factors   [context] what q at a position is multiplied by, of models with a q_temperature
  *
  * A matrix stays quantised where the policy keeps that and there are kernels for the types of all
  * tensors that it is stacked of: they read one x, which is rounded for all of them in one way. */
@@ -56,6 +57,7 @@ typedef struct cuda_layout {
     cuda_matrix output, token_embd; /* token_embd.at is 0: output is both */
     uint64_t output_norm;
     uint64_t rope[MODEL_ROPES];
+    uint64_t q_factors;
     uint32_t context;                      /* positions of a table of RoPE */
     uint64_t bytes;                        /* of the block */
     uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of those that are multiplied by */

@@ -49,10 +49,8 @@ rad_status cuda_config_supported(const model_config *c, rad_error *err)
         const char *what;
     } features[] = {
         {a->ffn == FFN_RELU2, "feed-forward blocks without gates"},
-        {a->qk_norm == QK_NORM_ROW, "norms over all heads together"},
         {a->v_norm, "norms of V"},
         {c->layer_embd > 0, "second embeddings"},
-        {c->q_temperature > 0, "a temperature of q"},
         {c->dim > ADD_NORM_WIDE_DIM, "rows of more than 16384 numbers"},
     };
     for (size_t i = 0; i < RAD_COUNT(features); i++)

@@ -248,6 +248,15 @@ static void rope_tile(void *arg, uint32_t tile, uint32_t thread)
     }
 }
 
+static void factor_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const chunk *c = arg;
+    float *out = (float *)(void *)c->out;
+    (void)thread;
+    for (uint32_t i = tile * TILE_ROWS; i < RAD_MIN((tile + 1) * TILE_ROWS, c->count); i++)
+        out[i] = rope_q_factor(c->l->config, c->first + i);
+}
+
 /* ---- fields ---- */
 
 static rad_status find_tensors(const load *l, chunk *c, rad_error *err)
@@ -327,7 +336,9 @@ static rad_status load_ropes(load *l, rad_error *err)
         status =
             send_rows(l, &c, l->layout->rope[r], l->layout->context, TILE_ROWS, rope_tile, err);
     }
-    return status;
+    if (status != RAD_OK || !l->layout->q_factors) return status;
+    chunk c = {.l = l, .row_bytes = sizeof(float)};
+    return send_rows(l, &c, l->layout->q_factors, l->layout->context, TILE_ROWS, factor_tile, err);
 }
 
 static rad_status load_all(load *l, rad_error *err)

@@ -3,15 +3,11 @@
  *
  * Two halves: behind attention itself, the last layer goes on with fewer rows. */
 #include "model/block.h"
+#include "model/rope.h"
 
-#include <math.h>
-
-/* q grows with the logarithm of the position, in steps. */
 static void warm_q(const step *s, uint32_t i, float *q)
 {
-    const model_config *c = s->c;
-    const double far = floor((double)s->batch->positions[i] / c->q_period);
-    const float by = (float)(1 + (double)c->q_temperature * log(1 + far));
+    const float by = rope_q_factor(s->c, s->batch->positions[i]);
     for (uint32_t d = 0; d < layer_q_dim(s->l); d++)
         q[d] *= by;
 }

@@ -72,3 +72,9 @@ void rope_fill(rope_kind kind, float *table, uint32_t position, const double *fr
         }
     }
 }
+
+float rope_q_factor(const model_config *c, uint32_t position)
+{
+    const double far = floor((double)position / c->q_period);
+    return (float)(1 + (double)c->q_temperature * log(1 + far));
+}

@@ -22,4 +22,8 @@ rad_status rope_divisors_check(const rope_scaling *scaling, const float *divisor
 void rope_fill(rope_kind kind, float *table, uint32_t position, const double *freqs,
                uint32_t rope_dim, float magnitude);
 
+/* What q at a position is multiplied by, where the model has a q_temperature: it grows with the
+ * logarithm of the position, in steps. */
+float rope_q_factor(const model_config *c, uint32_t position);
+
 #endif

@@ -108,9 +108,8 @@ static float tree(float *v, uint32_t n, bool halves)
     return v[0];
 }
 
-static float sum_of_squares(const float *x, uint32_t n)
+static float sum_over(const float *x, uint32_t n, uint32_t threads)
 {
-    const uint32_t threads = add_norm_threads(n);
     float sums[ADD_NORM_THREADS] = {0}, warps[ADD_NORM_THREADS / 32] = {0};
     for (uint32_t at = 0; at < n; at += 4) {
         float v[4] = {0};
@@ -121,6 +120,11 @@ static float sum_of_squares(const float *x, uint32_t n)
     for (uint32_t w = 0; w < threads / 32; w++)
         warps[w] = tree(sums + 32 * w, 32, true);
     return tree(warps, ADD_NORM_THREADS / 32, false);
+}
+
+static float sum_of_squares(const float *x, uint32_t n)
+{
+    return sum_over(x, n, add_norm_threads(n));
 }
 
 static float rms_factor(const float *x, uint32_t n, float eps)
@@ -234,13 +238,23 @@ TEST(norms_of_what_is_added_and_of_the_row)
 
 /* ---- q, k and v ---- */
 
-TEST(q_k_and_v_have_the_bits_of_the_cpu)
+/* In place; `by`: what the kernel says that its numbers are multiplied by. */
+static void norm_heads(float *x, const float *weight, uint32_t n, float eps, float by)
+{
+    const float want = 1.0f / sqrtf(sum_over(x, n, ROW_SCALES_THREADS) / (float)n + eps);
+    CHECKF(by == want, "%u numbers: %.9g, not %.9g\n", n, (double)by, (double)want);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = x[i] * by * weight[i];
+}
+
+/* `rows`: norms of all heads together, whose sums of squares have an order of their own. */
+static void run_qkv(bool rows)
 {
     enum { CONTEXT = 50, SLOTS = 9, STRIDE = 4096 };
     state = test_told_seed();
     rig = rig_open();
     const model_ops *ops = model_ops_find(NULL);
-    for (uint32_t round = 0; round < 60; round++) {
+    for (uint32_t round = 0; round < (rows ? 30 : 60); round++) {
         static const uint32_t widths[] = {8, 64, 80, 128, 192, 256, 30, 6};
         const uint32_t d = widths[round % 8], vd = often() ? d : widths[less(8)];
         const uint32_t rope = often() ? d : 2 * (1 + less(d / 2));
@@ -249,9 +263,11 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
         const uint32_t q_dim = heads * d, k_dim = kv_heads * d, v_dim = kv_heads * vd;
         const uint32_t parts = 1 + (often() ? 0 : less(8)),
                        ldy = q_dim + k_dim + v_dim + (often() ? 0 : 3);
-        const bool interleaved = less(2), normed = less(2), with_bias = less(2), rotates = often();
+        const bool interleaved = less(2), normed = rows || less(2), with_bias = less(2);
+        const bool rotates = often(), warm = less(2);
         numbers y = some((size_t)parts * tokens * ldy, !often()), bias = some(ldy, false);
-        numbers q_norm = some(d, false), k_norm = some(d, false);
+        numbers q_norm = some(rows ? q_dim : d, false), k_norm = some(rows ? k_dim : d, false);
+        numbers scales = some(2 * (size_t)tokens, false), factors = some(CONTEXT, false);
         numbers pairs = some((size_t)CONTEXT * rope, false), table = some(2 * (size_t)rope, false);
         double freqs[128];
         rope_scaling none = {.factor = 1};
@@ -277,7 +293,9 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
                          .bias = with_bias ? bias.at : NULL,
                          .q_norm = normed ? q_norm.at : NULL,
                          .k_norm = normed ? k_norm.at : NULL,
+                         .row_scales = rows ? scales.at : NULL,
                          .rope = rotates ? pairs.at : NULL,
+                         .q_factors = warm ? factors.at : NULL,
                          .positions = positions,
                          .slots = slots,
                          .q = q,
@@ -295,6 +313,9 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
                          .parts = parts,
                          .ldy = ldy,
                          .eps = 1e-5f};
+        const row_scales_args sums = {y.at,  args.bias, scales.at, tokens,  q_dim,
+                                      k_dim, ldy,       parts,     args.eps};
+        if (rows) run("norm", "row_scales", tokens, 2, ROW_SCALES_THREADS, &sums, sizeof sums);
         const bool wide = d > QKV_HEAD_DIM || vd > QKV_HEAD_DIM || less(2);
         run("qkv", wide ? "qkv_wide" : "qkv", tokens, qkv_blocks(heads + 2 * kv_heads), QKV_THREADS,
             &args, sizeof args);
@@ -304,12 +325,18 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
             for (uint32_t i = 0; i < q_dim + k_dim + v_dim; i++)
                 row[i] = sum_of(y.at + (size_t)t * ldy, parts, (size_t)tokens * ldy, args.bias, i);
             rope_fill(kind, table.at, positions[t], freqs, rope, 1.25f);
+            if (rows) {
+                norm_heads(row, q_norm.at, q_dim, args.eps, scales.at[2 * t]);
+                norm_heads(row + q_dim, k_norm.at, k_dim, args.eps, scales.at[2 * t + 1]);
+            }
             for (uint32_t h = 0; h < heads + kv_heads; h++) {
                 float *head = row + (size_t)h * d;
-                if (normed)
+                if (normed && !rows)
                     ops->rms_norm(head, head, h < heads ? q_norm.at : k_norm.at, d, args.eps);
                 if (rotates) ops->rope(kind, head, table.at, rope);
             }
+            for (uint32_t i = 0; warm && i < q_dim; i++)
+                row[i] *= factors.at[positions[t]];
             const u16 *at[3] = {q + (size_t)t * q_dim, (u16 *)(k + slots[t] * STRIDE),
                                 (u16 *)(v + slots[t] * STRIDE)};
             const uint32_t many[3] = {q_dim, k_dim, v_dim};
@@ -329,6 +356,16 @@ TEST(q_k_and_v_have_the_bits_of_the_cpu)
         rig_free(&rig, 0);
     }
     rig_close(&rig);
+}
+
+TEST(q_k_and_v_have_the_bits_of_the_cpu)
+{
+    run_qkv(false);
+}
+
+TEST(q_and_k_may_be_normed_over_all_heads)
+{
+    run_qkv(true);
 }
 
 /* ---- caps ---- */

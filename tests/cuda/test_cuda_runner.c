@@ -53,6 +53,13 @@ static const tiny_model near[] = {
      .rope_factor = 8,
      .tied = true,
      .quantised = true},
+    {.arch = "olmo2", NEAR_SIZES, .window = 24, .rope_factor = 8, .pattern = 2},
+    {.arch = "mistral3",
+     NEAR_SIZES,
+     .rope_type = "yarn",
+     .rope_factor = 4,
+     .original_context = 16,
+     .temperature = 0.3f},
 };
 
 TEST(logits_are_near_the_cpus)
@@ -91,7 +98,7 @@ TEST(what_there_are_no_kernels_for_is_refused_by_name)
         uint32_t head_dim, v_head_dim; /* where they are not the others' */
         const char *words;
     } refused[] = {
-        {{.arch = "olmo2", NEAR_SIZES}, 16, 16, "cuda: olmo2 has norms over all heads together"},
+        {{.arch = "gemma4", NEAR_SIZES}, 16, 16, "cuda: gemma4 has norms of V"},
         {{.arch = "qwen3moe", NEAR_SIZES, .experts = 4, .used = 2, .expert_ffn = 32},
          16,
          16,
@@ -156,17 +163,20 @@ TEST(a_runner_takes_what_was_measured)
 
 /* ---- P1 ---- */
 
-static const tiny_model small = {.arch = "qwen3",
-                                 .vocab = 40,
-                                 .layers = 1,
-                                 .dim = 32,
-                                 .ffn = 32,
-                                 .heads = 2,
-                                 .kv_heads = 1,
-                                 .head_dim = 16,
-                                 .v_head_dim = 16,
-                                 .rope_dim = 16,
-                                 .context = 96};
+#define SMALL_SIZES                                                                                \
+    .vocab = 40, .dim = 32, .ffn = 32, .heads = 2, .kv_heads = 1, .head_dim = 16,                  \
+    .v_head_dim = 16, .rope_dim = 16, .context = 96
+static const tiny_model small = {.arch = "qwen3", SMALL_SIZES, .layers = 1};
+
+/* Blocks without norms before them, but behind them, and norms over all heads; and caps. */
+static const tiny_model small_normed = {.arch = "olmo2", SMALL_SIZES, .layers = 1};
+static const tiny_model small_capped = {.arch = "gemma2",
+                                        SMALL_SIZES,
+                                        .layers = 2,
+                                        .window = 24,
+                                        .attn_cap = 5,
+                                        .final_cap = 4,
+                                        .tied = true};
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { HISTORIES = 3, HISTORIES_LONG = 50, CROWD = 9 };
@@ -184,6 +194,13 @@ TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
 TEST(kernels_that_begin_early_change_no_bits)
 {
     run_crowd(&small, WEIGHTS_AS_DTYPE, 90, 3, true);
+    run_crowd(&small_normed, WEIGHTS_AS_DTYPE, 90, 2, true);
+}
+
+TEST(norms_behind_blocks_and_over_heads_give_the_bits_of_a_prefill)
+{
+    run_crowd(&small_normed, WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(5, MANY), false);
+    run_crowd(&small_capped, WEIGHTS_AS_DTYPE, 90, (uint32_t)test_scale(3, MANY), true);
 }
 
 /* Questions about three documents in turn, of which the pool holds little more than one. */

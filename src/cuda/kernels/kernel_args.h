@@ -102,6 +102,18 @@ typedef struct add_norm_args {
     float eps, scale;
 } add_norm_args;
 
+/* norm.cu: what heads are multiplied by whose norm is of all heads together: scales[t][0] is
+ * 1 / sqrt(mean(q^2) + eps) of token t's q, the parts' sum with its bias, and scales[t][1] is k's.
+ * Grid (tokens, 2), ROW_SCALES_THREADS. */
+enum { ROW_SCALES_THREADS = 512 };
+typedef struct row_scales_args {
+    const float *y;    /* [parts][T][ldy] q, then k, then others; parts <= 8 */
+    const float *bias; /* of q and k, or NULL */
+    float *scales;     /* [tokens][2] */
+    u32 tokens, q_dim, k_dim, ldy, parts;
+    float eps;
+} row_scales_args;
+
 /* cap.cu: x[r][i] = cap * tanh(x[r][i] / cap), i < n, with the CPU's bits. Grid (rows,
  * cap_blocks(n)), CAP_THREADS. */
 enum { CAP_THREADS = 256 };
@@ -119,11 +131,13 @@ typedef struct cap_args {
  * grid (tokens, qkv_blocks(heads + 2 * kv_heads)), QKV_THREADS. Kernel qkv for heads of k and v of
  * up to QKV_HEAD_DIM numbers, qkv_wide up to QKV_WIDE_HEAD_DIM: the same bits.
  * q, k, v of token t: ((y[0][t] + y[1][t]) + ...) + bias; heads of q, then k, then v.
- * Norm over a head (q_norm, k_norm [head_dim], or NULL), then rotation: pairs (i, i + rope_dim/2)
- * or, interleaved, (2i, 2i + 1) by rope[position][2i .. 2i+1] = cos, sin. Rounded to bf16;
- * q to [T][heads][head_dim]; k, v to the pool's slot of the token (bytes: slot * stride).
- * Positions, slots, bias and the rotations are read before what the kernels in front wrote, so no
- * kernel of the same chain of dependent launches may write them. */
+ * Norm over a head (q_norm, k_norm [head_dim], or NULL), or over all of them: then there are
+ * row_scales, and weights of every head. Then rotation: pairs (i, i + rope_dim/2) or, interleaved,
+ * (2i, 2i + 1) by rope[position][2i .. 2i+1] = cos, sin; and q is multiplied by
+ * q_factors[position], if there are any. Rounded to bf16; q to [T][heads][head_dim]; k, v to the
+ * pool's slot of the token (bytes: slot * stride).
+ * Positions, slots, bias, factors and the rotations are read before what the kernels in front wrote,
+ * so no kernel of the same chain of dependent launches may write them. */
 enum { QKV_THREADS = 128, QKV_HEAD_DIM = 128, QKV_WIDE_HEAD_DIM = 256 };
 INLINE u32 qkv_blocks(u32 heads)
 {
@@ -133,7 +147,9 @@ typedef struct qkv_args {
     const float *y;         /* [parts][T][ldy]; parts <= 8 */
     const float *bias;      /* [heads' q, k, v] or NULL */
     const float *q_norm, *k_norm;
+    const float *row_scales; /* [tokens][2] of row_scales_args, or NULL */
     const float *rope;      /* [context][rope_dim] pairs of cos and sin; NULL: does not rotate */
+    const float *q_factors; /* [context] or NULL */
     const u32 *positions;   /* [tokens] */
     const i32 *slots;       /* [tokens] out_cache_loc */
     u16 *q;

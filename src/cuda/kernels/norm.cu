@@ -1,4 +1,5 @@
-/* norm.cu - what a product adds to a row, and the row's norm, rounded for the next product.
+/* norm.cu - what a product adds to a row, and the row's norm, rounded for the next product; and the
+ * norms over all heads of q and k, of which this is the sum alone (row_scales).
  *
  * One block a row. A thread has 4 neighbouring numbers in each round of 4 * threads; how many
  * threads follows from dim alone (add_norm_threads). Order of the sum of squares:
@@ -16,7 +17,7 @@
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"
 
-enum { WARPS = ADD_NORM_THREADS / 32 };
+enum { WARPS = ADD_NORM_THREADS / 32 }; /* of ROW_SCALES_THREADS, too */
 
 INLINE float block_sum(float s, float *warp_sums /* [WARPS] */, u32 warps)
 {
@@ -248,4 +249,33 @@ KERNEL(add_norm_post_wide, ADD_NORM_THREADS, add_norm_args)
 {
     SHARED float warp_sums[2][WARPS];
     add_norm_long(&a, 1, warp_sums);
+}
+
+/* Constant: `whole`, see vectors.h. */
+INLINE void row_scale(const row_scales_args *a, const int whole, float *warp_sums)
+{
+    launch_next();
+    const u32 of_k = BLOCK_Y, n = of_k ? a->k_dim : a->q_dim, begin = of_k ? a->q_dim : 0;
+    const u64 t = BLOCK_X;
+    const float *y = a->y + t * a->ldy + begin;
+    float squares = 0;
+    wait_previous();
+    ROLLED
+    for (u32 at = 4 * THREAD_X; at < n; at += 4 * ROW_SCALES_THREADS) {
+        float v[4];
+        add_parts(v, y, (u64)a->tokens * a->ldy, a->parts, at, n, whole);
+        if (a->bias) add_loaded(v, a->bias + begin, at, n, whole);
+        squares += squares_of(v);
+    }
+    const float by = rms_factor(squares, warp_sums, ROW_SCALES_THREADS, n, a->eps);
+    if (THREAD_X == 0) a->scales[2 * t + of_k] = by;
+}
+
+KERNEL(row_scales, ROW_SCALES_THREADS, row_scales_args)
+{
+    SHARED float warp_sums[WARPS];
+    if ((a.q_dim | a.k_dim | a.ldy) % 4 == 0 && aligned16((u64)a.y | (u64)a.bias))
+        row_scale(&a, 1, warp_sums);
+    else
+        row_scale(&a, 0, warp_sums);
 }

@@ -3,7 +3,8 @@
  * A lane has numbers 4 lane .. 4 lane + 3 of its head, and (qkv_wide) those 128 behind them.
  * The head passes through shared memory, where each number's partner in the rotation is found
  * whatever the head's width, and where the squares are summed in the order of ops_kernels.h (16
- * chains, then halves): with the same sums in front, q, k and v are the CPU's bits. */
+ * chains, then halves): with the same sums in front, q, k and v are the CPU's bits. A norm over all
+ * heads of a token is across warps: row_scales (norm.cu) has taken its sum before. */
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"
@@ -56,10 +57,12 @@ INLINE void qkv_head(const qkv_args *a, const u32 rounds, const int whole,
     const u32 begin = is_v ? of_k * a->head_dim + (head - of_k) * a->v_head_dim
                            : head * a->head_dim;
     const float *norm = is_v ? 0 : is_q ? a->q_norm : a->k_norm;
+    if (norm && a->row_scales) norm += (u64)(is_q ? head : head - a->heads) * n;
     const float *table = 0;
     if (a->rope && !is_v) table = a->rope + (u64)a->positions[t] * a->rope_dim;
     const u64 slot = is_q ? 0 : (u32)a->slots[t];
     const u32 turning = table ? a->rope_dim : 0;
+    const float warmth = is_q && a->q_factors ? a->q_factors[a->positions[t]] : 1.0f;
     float b[2][4], w[2][4], v[2][4];
     turn turns[2][4];
     UNROLL
@@ -87,7 +90,7 @@ INLINE void qkv_head(const qkv_args *a, const u32 rounds, const int whole,
     }
     sync_warp();
     if (norm) {
-        const float by = head_scale(own, n, a->eps);
+        const float by = a->row_scales ? a->row_scales[2 * t + !is_q] : head_scale(own, n, a->eps);
         sync_warp();
         UNROLL
         for (u32 i = 0; i < rounds; i++) {
@@ -110,6 +113,11 @@ INLINE void qkv_head(const qkv_args *a, const u32 rounds, const int whole,
         for (u32 e = 0; e < 4; e++)
             if (at + e < turning)
                 v[i][e] = v[i][e] * turns[i][e].cosine + own[turns[i][e].other] * turns[i][e].sine;
+        if (is_q && a->q_factors) {
+            UNROLL
+            for (int e = 0; e < 4; e++)
+                v[i][e] *= warmth;
+        }
         write4_bf16(to, at, n, whole, v[i]);
     }
 }
