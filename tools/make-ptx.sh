@@ -5,7 +5,7 @@
 #                                 src/ROOM/ptx/NAME.sm90.ptx    with HOPPER, for sm_90a, PTX 8.0
 #     bench/kernels/NAME.cu    -> bench/ptx/...                 likewise
 #
-# A form without a kernel is left out. Debian's clang-14 does it, without any file of the CUDA SDK;
+# A form without a kernel is left out, and the second of a source that defines ONE_FORM (dialect.h). Debian's clang-14 does it, without any file of the CUDA SDK;
 # another release makes other text. It knows neither sm_90a nor PTX 8.0: their instructions stand in
 # inline assembly, which it does not look into, so the second form is told what it is afterwards.
 #
@@ -79,7 +79,7 @@ for source in src/*/kernels/*.cu bench/kernels/*.cu; do
     name=$(basename "$source" .cu)
     ptx=$(dirname "$(dirname "$source")")/ptx
     compile "$source" "$ptx/$name.sm80.ptx" sm_80
-    compile "$source" "$ptx/$name.sm90.ptx" sm_90a -DHOPPER
+    grep -qx '#define ONE_FORM' "$source" || compile "$source" "$ptx/$name.sm90.ptx" sm_90a -DHOPPER
 done
 
 if [ "${1:-}" != check ]; then

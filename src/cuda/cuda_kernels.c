@@ -98,17 +98,33 @@ uint32_t cuda_kernels_arch(const cuda_gpu *gpu)
     return gpu->capability == 90 && gpu->cu->version >= 12000 ? 90 : 80;
 }
 
-/* Of attention, that of the model's head_dim alone: `attention`. */
-static rad_status load_module(cuda_kernels *k, uint32_t file, const char *attention, bool quantised,
-                              rad_error *err)
+/* Text of one form, made the form for sm_90. */
+static rad_status load_one_form(const rad_env *env, cuda_kernels *k, uint32_t file, rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
-    const char *text = cuda_kernels_arch(k->gpu) == 90 ? p->sm90 : p->sm80;
+    const size_t bytes = strlen(p->sm80) + 1;
+    char *text = rad_alloc(env, bytes);
+    if (!text) return rad_fail(err, RAD_E_NOMEM, "cuda: no memory for the text of %s", p->name);
+    memcpy(text, p->sm80, bytes);
+    cuda_ptx_for_sm90(text);
+    rad_status status = cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err);
+    rad_free(env, text, bytes);
+    return status;
+}
+
+/* Of attention, that of the model's head_dim alone: `attention`. */
+static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file,
+                              const char *attention, bool quantised, rad_error *err)
+{
+    const cuda_ptx *p = &cuda_ptx_files[file];
+    const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
+    const char *text = sm90 && p->sm90 ? p->sm90 : p->sm80;
     const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256;
     const bool of_quantised = file == CUDA_PTX_OF_gemm_quant || file == CUDA_PTX_OF_quantise_rows ||
                               file == CUDA_PTX_OF_embed_quant;
     if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))
         return RAD_OK;
+    if (sm90 && !p->sm90) return load_one_form(env, k, file, err);
     return cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err);
 }
 
@@ -124,13 +140,14 @@ static rad_status find_attention(cuda_kernels *k, const cuda_attention_launch *l
                              launch->shared_bytes, &k->attention, err);
 }
 
-rad_status cuda_kernels_load(const cuda_gpu *gpu, const cuda_attention_launch *attention,
-                             bool quantised, cuda_kernels *out, rad_error *err)
+rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
+                             const cuda_attention_launch *attention, bool quantised,
+                             cuda_kernels *out, rad_error *err)
 {
     rad_status status = RAD_OK;
     *out = (cuda_kernels){.gpu = gpu};
     for (uint32_t i = 0; i < CUDA_NUM_PTX && status == RAD_OK; i++)
-        status = load_module(out, i, attention->kernel, quantised, err);
+        status = load_module(env, out, i, attention->kernel, quantised, err);
     for (uint32_t i = 0; i < NUM_KERNELS && status == RAD_OK; i++)
         if (out->modules[kernels[i].file])
             status = cuda_function_get(

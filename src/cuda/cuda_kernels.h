@@ -23,8 +23,9 @@ typedef struct cuda_kernels {
 
 /* Loads all from the PTX that this program carries; of attention, the kernel of that name, and
  * those of quantised weights where there are such. The context is current; `gpu` outlives it. */
-rad_status cuda_kernels_load(const cuda_gpu *gpu, const cuda_attention_launch *attention,
-                             bool quantised, cuda_kernels *out, rad_error *err);
+rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
+                             const cuda_attention_launch *attention, bool quantised,
+                             cuda_kernels *out, rad_error *err);
 void cuda_kernels_unload(cuda_kernels *k); /* half-loaded is fine */
 
 /* 90 where the second PTX of our kernels is used, else 80: what their arithmetic is. */

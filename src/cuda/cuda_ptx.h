@@ -3,8 +3,9 @@
 #ifndef CUDA_CUDA_PTX_H
 #define CUDA_CUDA_PTX_H
 
-/* ALL(name): in a form for every GPU, and in one for sm_90; NEW(name): in that alone. */
-#define CUDA_PTX_FILES(ALL, NEW)                                                                   \
+/* ALL(name): in a form for every GPU, and in one for sm_90; NEW(name): in that alone; ONE(name): in
+ * the first, of which cuda_ptx_for_sm90 makes the second. */
+#define CUDA_PTX_FILES(ALL, NEW, ONE)                                                              \
     ALL(embed)                                                                                     \
     ALL(embed_quant)                                                                               \
     ALL(norm)                                                                                      \
@@ -18,27 +19,31 @@
     ALL(gemm_quant)                                                                                \
     ALL(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
-    ALL(attention_d16)                                                                             \
-    ALL(attention_d32)                                                                             \
-    ALL(attention_d64)                                                                             \
-    ALL(attention_d96)                                                                             \
-    ALL(attention_d128)                                                                            \
-    ALL(attention_d256)                                                                            \
+    ONE(attention_d16)                                                                             \
+    ONE(attention_d32)                                                                             \
+    ONE(attention_d64)                                                                             \
+    ONE(attention_d96)                                                                             \
+    ONE(attention_d128)                                                                            \
+    ONE(attention_d256)                                                                            \
     ALL(attention_merge)
 
 typedef struct cuda_ptx {
     const char *name;
     const char *sm80; /* for every GPU from sm_80 on; NULL: it has no kernels for those */
-    const char *sm90; /* for sm_90 alone */
+    const char *sm90; /* for sm_90 alone; NULL: made of the other */
 } cuda_ptx;
 
 enum {
 #define CUDA_PTX_COUNT(name) CUDA_PTX_OF_##name,
-    CUDA_PTX_FILES(CUDA_PTX_COUNT, CUDA_PTX_COUNT)
+    CUDA_PTX_FILES(CUDA_PTX_COUNT, CUDA_PTX_COUNT, CUDA_PTX_COUNT)
 #undef CUDA_PTX_COUNT
         CUDA_NUM_PTX
 };
 
 extern const cuda_ptx cuda_ptx_files[CUDA_NUM_PTX];
+
+/* Makes a text of one form, for every GPU, that for sm_90, in place: with its dependent launches,
+ * which stand there as comments (ONE_FORM in dialect.h). */
+void cuda_ptx_for_sm90(char *text);
 
 #endif

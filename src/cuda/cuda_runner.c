@@ -255,8 +255,8 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
     rad_status status = cuda_ok(&r->cu, r->cu.stream_create(&r->stream, CUDA_STREAM_NON_BLOCKING),
                                 "cuStreamCreate", err);
     if (status == RAD_OK)
-        status =
-            cuda_kernels_load(&r->gpu, &r->limits.attention, r->layout.quantised, &r->kernels, err);
+        status = cuda_kernels_load(&r->env, &r->gpu, &r->limits.attention, r->layout.quantised,
+                                   &r->kernels, err);
     if (status == RAD_OK) status = load_weights(r, file, seed, p, err);
     if (status == RAD_OK)
         status = cuda_buffers_init(&r->gpu, r->stream, r->kernels.maps, &r->config, &r->layout,

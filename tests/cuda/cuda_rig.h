@@ -17,6 +17,7 @@
 
 #include "../test.h"
 #include "base/base.h"
+#include "cuda/cuda_ptx.h"
 #include "device/cuda_driver.h"
 #include "emulator.h"
 
@@ -165,6 +166,7 @@ static inline void rig_launch_gpu(cuda_rig *rig, const char *file, const emulati
     text = calloc((size_t)bytes + 1, 1);
     CHECK(fread(text, 1, (size_t)bytes, in) == (size_t)bytes);
     fclose(in);
+    if (rig->gpu.capability >= 90 && strstr(text, "//griddepcontrol")) cuda_ptx_for_sm90(text);
 
     cuda_module module;
     cuda_function function;

@@ -489,6 +489,10 @@ static int launch(cuda_function function, const cuda_launch_config *config, void
         else
             return CUDA_NOT_SUPPORTED;
     if (dependent && now.capability < 90) return CUDA_NOT_SUPPORTED;
+    if (dependent && !function->waits) { /* a GPU would run it beside what it reads */
+        fprintf(stderr, "libcuda-emulated: %s never waits, and it may begin early\n", kernel->name);
+        return CUDA_NOT_SUPPORTED;
+    }
     work *w = work_create(WORK_LAUNCH, params[0], kernel->args_bytes);
     w->launch.run = (emulation){.kernel = kernel->name,
                                 .grid = {config->grid[0], config->grid[1], config->grid[2]},

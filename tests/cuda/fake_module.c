@@ -15,6 +15,14 @@ struct CUmod_st {
 
 static struct CUmod_st *modules;
 
+/* Whether the text has the instruction, and not as a comment. */
+static bool has_instruction(const char *ptx, const char *name)
+{
+    for (const char *at = ptx; (at = strstr(at, name)); at++)
+        if (at == ptx || at[-1] != '/') return true;
+    return false;
+}
+
 /* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
  */
 static int directive(const char *ptx, const char *name)
@@ -109,6 +117,7 @@ int module_find(cuda_module module, const char *name, cuda_function *out)
     cuda_function found = calloc(1, sizeof *found);
     if (!found) abort();
     found->kernel = kernel;
+    found->waits = has_instruction(module->ptx, "griddepcontrol.wait");
     found->next = module->functions;
     *out = module->functions = found;
     return CUDA_OK;

@@ -10,6 +10,7 @@ enum { FAKE_INVALID_PTX = 218 };
 
 struct CUfunc_st {
     const emulated_kernel *kernel;
+    bool waits;         /* its module's text has the instruction that waits for kernels before */
     int dynamic_shared; /* as was set */
     struct CUfunc_st *next;
 };

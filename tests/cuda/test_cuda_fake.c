@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 static const char ptx[] = ".version 7.4\n.target sm_80\n.address_size 64\n"
+                          "// griddepcontrol.wait is what these have\n"
                           ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_sum(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_talk(\n.param .b8 p[24])\n{\nret;\n}\n";

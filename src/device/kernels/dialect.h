@@ -24,7 +24,9 @@
  * which the emulator models for sm_80 and sm_90.
  *
  * HOPPER is defined for the second PTX of a file, for sm_90a: wgmma, bulk tensor copies, dependent
- * launches. Sources without it are for sm_80 and newer. */
+ * launches. Sources without it are for sm_80 and newer. A file that begins with #define ONE_FORM has
+ * dependent launches alone of these and one PTX, out of which the program makes the second when it
+ * loads it (cuda_ptx.h). */
 #ifndef DEVICE_KERNELS_DIALECT_H
 #define DEVICE_KERNELS_DIALECT_H
 
@@ -237,17 +239,20 @@ INLINE void mma_i8(i32 d[4], const u32 a[4], const u32 b[2]) /* m16n8k32, exact 
  * launch_next: the next kernel's blocks may begin. wait_previous: returns when all kernels before
  * are done and what they wrote is seen; every kernel calls it before it reads or writes anything
  * that another one writes, or reads. Weights are read before it. */
+#if defined(HOPPER)
+#define OF_HOPPER(instruction) asm volatile(instruction ::: "memory")
+#elif defined(ONE_FORM) /* a comment that is taken away when a GPU of sm_90 loads it */
+#define OF_HOPPER(instruction) asm volatile("//" instruction ::: "memory")
+#else
+#define OF_HOPPER(instruction)
+#endif
 INLINE void launch_next(void)
 {
-#ifdef HOPPER
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    OF_HOPPER("griddepcontrol.launch_dependents;");
 }
 INLINE void wait_previous(void)
 {
-#ifdef HOPPER
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+    OF_HOPPER("griddepcontrol.wait;");
 }
 
 #ifdef HOPPER
