@@ -52,46 +52,76 @@ typedef struct planner {
     uint32_t num_units;
 } planner;
 
-const char *cuda_attention_kernel(uint32_t head_dim)
+const char *cuda_attention_kernel(uint32_t head_dim, uint32_t kv)
 {
     static const struct {
         uint32_t head_dim;
-        const char *name;
-    } kernels[] = {{16, "attention_d16"}, {32, "attention_d32"},   {64, "attention_d64"},
-                   {96, "attention_d96"}, {128, "attention_d128"}, {256, "attention_d256"}};
+        const char *bf16, *f8;
+    } kernels[] = {
+        {16, "attention_d16", "attention_d16_f8"},    {32, "attention_d32", "attention_d32_f8"},
+        {64, "attention_d64", "attention_d64_f8"},    {96, "attention_d96", "attention_d96_f8"},
+        {128, "attention_d128", "attention_d128_f8"}, {256, "attention_d256", "attention_d256_f8"}};
     for (size_t i = 0; i < RAD_COUNT(kernels); i++)
-        if (kernels[i].head_dim == head_dim) return kernels[i].name;
+        if (kernels[i].head_dim == head_dim)
+            return kv == ATTN_KV_BF16 ? kernels[i].bf16 : kernels[i].f8;
     return NULL;
+}
+
+/* attention_many.h's shared memory: stages of K and V, as many rows of Q as find room behind the
+ * fewest of them, and of fp8 the blocks of bf16 that stages are widened to: two where that leaves
+ * room for as many rows. */
+typedef struct many_room {
+    uint32_t stages, rows, blocks, bytes;
+} many_room;
+
+static uint32_t many_bytes(const cuda_attention_shape *shape, many_room m)
+{
+    const uint32_t exchange = shape->head_dim > 128 ? ATTN_EXCHANGE_BYTES : 0;
+    const uint32_t stage = ATTN_KEYS * 2 * shape->head_dim; /* times bytes of a number */
+    return exchange + m.blocks * stage * 2 + m.stages * stage * attention_kv_bytes(shape->kv) +
+           m.rows * shape->head_dim * 2;
+}
+
+static many_room many_room_of(const cuda_attention_shape *shape, uint32_t shared_bytes)
+{
+    const bool f8 = shape->kv != ATTN_KV_BF16;
+    const uint32_t fewest = f8 ? 1 : 2;
+    many_room m = {.stages = 4, .rows = shape->head_dim > 128 ? 64 : 128, .blocks = f8 ? 2 : 0};
+    while (m.stages > fewest && many_bytes(shape, m) > shared_bytes)
+        m.stages--;
+    if (f8 && many_bytes(shape, m) > shared_bytes) {
+        m.blocks = 1, m.stages = 4;
+        while (m.stages > fewest && many_bytes(shape, m) > shared_bytes)
+            m.stages--;
+    }
+    while (m.rows > 16 && many_bytes(shape, m) > shared_bytes)
+        m.rows -= 16;
+    m.bytes = many_bytes(shape, m);
+    return m;
 }
 
 cuda_attention_launch cuda_attention_launch_of(const cuda_attention_shape *shape,
                                                uint32_t multiprocessors, uint32_t shared_bytes)
 {
-    cuda_attention_launch launch = {.kernel = cuda_attention_kernel(shape->head_dim),
+    cuda_attention_launch launch = {.kernel = cuda_attention_kernel(shape->head_dim, shape->kv),
                                     .threads = ATTN_THREADS,
                                     .grid = multiprocessors,
                                     .span = ATTN_SPAN};
-    uint32_t row = shape->head_dim * 2, group = shape->heads / shape->kv_heads;
-
-    /* attention_many.h: stages of K and V, as many rows of Q as find room behind two of them. */
-    uint32_t exchange = shape->head_dim > 128 ? ATTN_EXCHANGE_BYTES : 0;
-    uint32_t stages = 4, stage = ATTN_KEYS * 2 * row, rows = shape->head_dim > 128 ? 64 : 128;
-    while (stages > 2 && exchange + stages * stage + rows * row > shared_bytes)
-        stages--;
-    while (rows > 16 && exchange + stages * stage + rows * row > shared_bytes)
-        rows -= 16;
-    uint32_t many = exchange + stages * stage + rows * row;
+    const uint32_t group = shape->heads / shape->kv_heads;
+    const many_room many = many_room_of(shape, shared_bytes);
 
     /* attention_few.h: granules of 128 rows of K or V. */
-    uint32_t granules = 6, granule = 128 * row;
-    while (granules > 2 && ATTN_FEW_BYTES + 16 * row + granules * granule > shared_bytes)
+    const uint32_t q = 16 * shape->head_dim * 2;
+    const uint32_t granule = 128 * shape->head_dim * attention_kv_bytes(shape->kv);
+    uint32_t granules = 6;
+    while (granules > 2 && ATTN_FEW_BYTES + q + granules * granule > shared_bytes)
         granules--;
-    uint32_t few = ATTN_FEW_BYTES + 16 * row + granules * granule;
+    const uint32_t few = ATTN_FEW_BYTES + q + granules * granule;
 
-    launch.stages = stages | granules << 8 | rows << 16;
-    launch.shared_bytes = RAD_MAX(many, few);
-    launch.unit_rows = rows;
-    if (launch.shared_bytes > shared_bytes || group > rows) launch.kernel = NULL;
+    launch.stages = many.stages | granules << 8 | many.rows << 16 | many.blocks << 24;
+    launch.shared_bytes = RAD_MAX(many.bytes, few);
+    launch.unit_rows = many.rows;
+    if (launch.shared_bytes > shared_bytes || group > many.rows) launch.kernel = NULL;
     return launch;
 }
 

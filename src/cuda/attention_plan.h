@@ -21,10 +21,19 @@
 typedef struct cuda_attention_shape { /* of a layer */
     uint32_t heads, kv_heads, head_dim;
     uint32_t window; /* 0: none; else a query at p sees keys in (p - window, p] */
+    uint32_t kv;     /* attention_kv */
 } cuda_attention_shape;
 
-/* NULL: there is none for heads of so many numbers. */
-const char *cuda_attention_kernel(uint32_t head_dim);
+/* A pool's rad_dtype as an attention_kv; the GPU has no other types. */
+static inline uint32_t cuda_attention_kv(uint32_t dtype)
+{
+    return dtype == RAD_F8_E4M3   ? ATTN_KV_E4M3
+           : dtype == RAD_F8_E5M2 ? ATTN_KV_E5M2
+                                  : ATTN_KV_BF16;
+}
+
+/* NULL: there is none for heads of so many numbers. kv: attention_kv. */
+const char *cuda_attention_kernel(uint32_t head_dim, uint32_t kv);
 
 /* How attention of this shape runs on a GPU of so many multiprocessors, whose blocks may have
  * shared_bytes of shared memory (CUDA_ATTR_SHARED_PER_BLOCK). */

@@ -112,14 +112,14 @@ static rad_status load_one_form(const rad_env *env, cuda_kernels *k, uint32_t fi
     return status;
 }
 
-/* Of attention, that of the model's head_dim alone: `attention`. */
+/* Of attention, that of the model's heads and K and V alone: `attention`. */
 static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file,
                               const char *attention, bool quantised, rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
     const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
     const char *text = sm90 && p->sm90 ? p->sm90 : p->sm80;
-    const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256;
+    const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256_f8;
     const bool of_quantised = file == CUDA_PTX_OF_gemm_quant || file == CUDA_PTX_OF_quantise_rows ||
                               file == CUDA_PTX_OF_embed_quant;
     if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))

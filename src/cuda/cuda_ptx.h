@@ -25,6 +25,12 @@
     ONE(attention_d96)                                                                             \
     ONE(attention_d128)                                                                            \
     ONE(attention_d256)                                                                            \
+    ONE(attention_d16_f8)                                                                          \
+    ONE(attention_d32_f8)                                                                          \
+    ONE(attention_d64_f8)                                                                          \
+    ONE(attention_d96_f8)                                                                          \
+    ONE(attention_d128_f8)                                                                         \
+    ONE(attention_d256_f8)                                                                         \
     ALL(attention_merge)
 
 typedef struct cuda_ptx {

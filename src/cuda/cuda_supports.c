@@ -34,7 +34,7 @@ static rad_status layer_supported(const model_config *c, const layer_config *l, 
     };
     for (size_t i = 0; i < RAD_COUNT(features); i++)
         if (features[i].lacking) return lacks(c, features[i].what, err);
-    if (cuda_attention_kernel(l->head_dim)) return RAD_OK;
+    if (cuda_attention_kernel(l->head_dim, ATTN_KV_BF16)) return RAD_OK;
     return rad_fail(err, RAD_E_UNSUPPORTED,
                     "cuda: %s has heads of %u numbers; there are kernels for 16, 32, 64, 96, 128 "
                     "and 256; --device cpu runs it",

@@ -145,6 +145,29 @@ INLINE u32 permute_bytes(u32 low, u32 high, u32 selector)
     }
     return r;
 }
+/* x * y is exact in a double. Its sum with z is rounded to odd, so that rounding it once more, to 8
+ * bits, is rounding it once. */
+INLINE u32 fma_bf16(u32 x, u32 y, u32 z)
+{
+    const double product = (double)bits_float(x << 16) * (double)bits_float(y << 16);
+    const double add = (double)bits_float(z << 16);
+    double sum = product + add;
+    const double of_add = sum - product, off = (product - (sum - of_add)) + (add - of_add);
+    if (isnan(sum)) return 0x7fff;
+    if (isfinite(sum) && off != 0) {
+        u64 bits;
+        memcpy(&bits, &sum, 8);
+        if (bits % 2 == 0) sum = nextafter(sum, off > 0 ? INFINITY : -INFINITY);
+    }
+    if (sum == 0 || isinf(sum)) return float_bits((float)sum) >> 16;
+    const int exponent = ilogb(sum), least = exponent > -126 ? exponent - 7 : -133;
+    return float_bits((float)ldexp(nearbyint(ldexp(sum, -least)), least)) >> 16;
+}
+INLINE u32 fma_bf16x2(u32 x, u32 y, u32 z)
+{
+    return fma_bf16(x & 0xffff, y & 0xffff, z & 0xffff) |
+           fma_bf16(x >> 16, y >> 16, z >> 16) << 16;
+}
 INLINE void launch_next(void) {}
 
 #ifdef HOPPER

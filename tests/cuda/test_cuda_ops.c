@@ -6,6 +6,7 @@
 
 #include "base/bf16.h"
 #include "cuda/kernels/kernel_args.h"
+#include "mem/kv_codec.h"
 #include "model/ops.h"
 #include "model/rope.h"
 
@@ -390,6 +391,76 @@ TEST(capped_rows_have_the_bits_of_the_cpu)
             ops->cap(want + (size_t)r * ld, n, args.cap);
         CHECKF(!memcmp(x.at, want, bytes), "round %u: %u rows of %u\n", round, rows, n);
         free(want);
+        rig_free(&rig, 0);
+    }
+    rig_close(&rig);
+}
+
+/* ---- fp8 ---- */
+
+/* K and V as they come, for a pool of fp8: the codes of its codec, whatever the number; and Q in the
+ * order in which attention over it reads. */
+TEST(k_and_v_of_fp8_are_the_codes_of_the_pool)
+{
+    enum { SLOTS = 5, STRIDE = 1024 };
+    static const uint32_t odd[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc12345,
+                                   0xff800001, 1,          0x43e00000, 0x43e00001, 0x47700000,
+                                   0x476fffff, 0x3a800000, 0x3a7fffff, 0x37000000, 0x36ffffff};
+    state = test_told_seed();
+    rig = rig_open();
+    const kv_codec *codec = kv_codec_for("plain");
+    for (uint32_t round = 0; round < 40; round++) {
+        static const uint32_t widths[] = {16, 64, 96, 128, 256};
+        const uint32_t d = widths[round % 5], vd = often() ? d : 1 + less(256);
+        const uint32_t kv_heads = 1 + less(2), heads = kv_heads * (1 + less(3)), tokens = 2;
+        const uint32_t q_dim = heads * d, k_dim = kv_heads * d, v_dim = kv_heads * vd;
+        const uint32_t ldy = q_dim + k_dim + v_dim, kv = 1 + less(2);
+        const rad_dtype dtype = kv == ATTN_KV_E4M3 ? RAD_F8_E4M3 : RAD_F8_E5M2;
+        numbers y = some((size_t)tokens * ldy, !often());
+        for (uint32_t i = 0; i < tokens * ldy; i++)
+            if (less(3) == 0) {
+                const uint32_t bits = less(2) ? odd[less(15)] : (uint32_t)test_random(&state);
+                memcpy(&y.at[i], &bits, 4);
+            }
+        u32 *positions = rig_alloc(&rig, tokens * sizeof *positions);
+        i32 *slots = rig_alloc(&rig, tokens * sizeof *slots);
+        for (uint32_t t = 0; t < tokens; t++)
+            positions[t] = t, slots[t] = (i32)(t * 2 + less(2));
+        u16 *q = rig_alloc(&rig, (size_t)tokens * q_dim * 2);
+        u8 *k = rig_alloc(&rig, SLOTS * STRIDE), *v = rig_alloc(&rig, SLOTS * STRIDE);
+        qkv_args args = {.y = y.at,
+                         .positions = positions,
+                         .slots = slots,
+                         .q = q,
+                         .k = k,
+                         .v = v,
+                         .k_stride = STRIDE,
+                         .v_stride = STRIDE,
+                         .tokens = tokens,
+                         .heads = heads,
+                         .kv_heads = kv_heads,
+                         .head_dim = d,
+                         .v_head_dim = vd,
+                         .parts = 1,
+                         .ldy = ldy,
+                         .eps = 1e-5f,
+                         .kv = kv,
+                         .k_scale = often() ? 1 : 0.11f,
+                         .v_scale = often() ? 1 : 3.7f};
+        run("qkv", RAD_MAX(d, vd) > QKV_HEAD_DIM ? "qkv_wide" : "qkv", tokens,
+            qkv_blocks(heads + 2 * kv_heads), QKV_THREADS, &args, sizeof args);
+        for (uint32_t t = 0; t < tokens; t++) {
+            const float *row = y.at + (size_t)t * ldy;
+            uint8_t want[512];
+            for (uint32_t i = 0; i < q_dim; i++)
+                CHECK(q[t * q_dim + i / 16 * 16 + i % 2 * 8 + i % 16 / 2] == bf16_from_f32(row[i]));
+            codec->encode(dtype, want, row + q_dim, k_dim, args.k_scale);
+            CHECK(!memcmp(want, k + slots[t] * STRIDE, k_dim));
+            CHECK(k[slots[t] * STRIDE + k_dim] == 0xa5);
+            codec->encode(dtype, want, row + q_dim + k_dim, v_dim, args.v_scale);
+            CHECK(!memcmp(want, v + slots[t] * STRIDE, v_dim));
+            CHECK(v[slots[t] * STRIDE + v_dim] == 0xa5);
+        }
         rig_free(&rig, 0);
     }
     rig_close(&rig);

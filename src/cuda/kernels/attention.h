@@ -20,7 +20,7 @@
 #include "cuda/kernels/attention_few.h"
 #include "cuda/kernels/attention_many.h"
 
-INLINE void attention(const attention_args *a, u8 *shared, u32 dim)
+INLINE void attention(const attention_args *a, u8 *shared, u32 dim, const int f8)
 {
     /* Tables of a step are there before its first kernel begins; slots are not. */
     u32 pieces = *a->num_units * a->kv_heads, round = 0;
@@ -29,10 +29,10 @@ INLINE void attention(const attention_args *a, u8 *shared, u32 dim)
     wait_previous();
     while (piece_at(a, pieces, round, &p)) {
         if (is_few(a, &p))
-            round = few_pieces(a, shared, pieces, round, dim);
+            round = few_pieces(a, shared, pieces, round, dim, f8);
         else
             round = many_pieces(a, shared, pieces, round, dim, dim > 128 ? 2 : 1,
-                                dim == 64 || dim == 16);
+                                dim == 64 || dim == 16, f8);
         SYNC_BLOCK(); /* the other way lays out shared memory anew */
     }
 }
@@ -41,7 +41,15 @@ INLINE void attention(const attention_args *a, u8 *shared, u32 dim)
     KERNEL_ALONE(attention_d##dim, ATTN_THREADS, attention_args)                                  \
     {                                                                                             \
         SHARED_DYNAMIC(u8, shared);                                                               \
-        attention(&a, shared, dim);                                                               \
+        attention(&a, shared, dim, 0);                                                            \
+    }
+
+/* The same over a pool of either type of fp8. */
+#define ATTENTION_F8(dim)                                                                         \
+    KERNEL_ALONE(attention_d##dim##_f8, ATTN_THREADS, attention_args)                             \
+    {                                                                                             \
+        SHARED_DYNAMIC(u8, shared);                                                               \
+        attention(&a, shared, dim, 1);                                                            \
     }
 
 #endif

@@ -18,6 +18,7 @@
 #ifndef CUDA_KERNELS_ATTENTION_FEW_H
 #define CUDA_KERNELS_ATTENTION_FEW_H
 
+#include "cuda/kernels/attention_f8.h"
 #include "cuda/kernels/attention_tile.h"
 
 enum {
@@ -56,7 +57,7 @@ INLINE void few_begin(const attention_args *a, few_loader *l, u32 pieces, u32 ro
     few_slot(a, l);
 }
 
-/* One group of copies, empty behind the last piece of this kind. */
+/* One group of copies, empty behind the last piece of this kind. dim: pool_dim. */
 INLINE void few_next(const attention_args *a, few_loader *l, u8 *ring, u32 granules, u32 dim)
 {
     if (l->more) {
@@ -91,44 +92,65 @@ INLINE u32 few_dim_tiles(u32 dim) /* of a warp; the last warps may have none */
     return div_up(dim / 8, WARPS);
 }
 
-typedef struct float_four {
-    float x, y, z, w;
-} __attribute__((aligned(16))) float_four;
-
 INLINE float most_of_four(const float *maxima)
 {
     float_four f = *(const float_four *)maxima;
     return larger(larger(f.x, f.y), larger(f.z, f.w));
 }
 
-INLINE const u8 *few_granule(few_room *m, u32 dim)
+INLINE const u8 *few_granule(few_room *m, u32 dim) /* pool_dim */
 {
     const u8 *at = m->ring + m->now * STEP_KEYS * dim * 2;
     m->now = m->now + 1 == m->granules ? 0 : m->now + 1;
     return at;
 }
 
+/* S of the warp's keys. */
+INLINE void few_scores(const attention_args *a, float s[MOST_KEY_TILES][4], u32 q[MOST_STEPS][4],
+                       const few_room *m, const u8 *k, u32 dim, const int f8)
+{
+    u32 first = again(THREAD_X) / 32 * STEP_WARP_KEYS;
+    if (!f8)
+        scores(s, q, m->q, 0, k, first, STEP_WARP_KEYS / 8, dim, 1);
+    else if (a->kv == ATTN_KV_E4M3)
+        scores_f8(s, q, k, first, dim, ATTN_KV_E4M3);
+    else
+        scores_f8(s, q, k, first, dim, ATTN_KV_E5M2);
+}
+
+/* The weights of a block of 64 keys with the warp's dims. */
+INLINE void few_weigh(const attention_args *a, tile_sums *t, const u32 p[4][4], const u8 *v,
+                      u32 first, u32 dim_tiles, u32 dim, const int f8)
+{
+    if (!f8)
+        weigh(t, p, v, first, dim_tiles, dim);
+    else if (a->kv == ATTN_KV_E4M3)
+        weigh_f8(t, p, v, first, dim_tiles, dim, ATTN_KV_E4M3);
+    else
+        weigh_f8(t, p, v, first, dim_tiles, dim, ATTN_KV_E5M2);
+}
+
 /* Positions [begin, begin + 128), of which the unit sees some: blocks before `first` or behind
  * `last` are not looked at. */
 INLINE void few_step(const attention_args *a, few_loader *l, few_room *m, tile_sums *t,
                      u32 q[MOST_STEPS][4], const row_pair *r, u32 begin, u32 first, u32 last,
-                     float factor, u32 dim)
+                     float factor, u32 dim, const int f8)
 {
     float s[MOST_KEY_TILES][4], now[2][2], alpha[2][2]; /* of each block: of both rows */
     u32 warp = again(THREAD_X) / 32, block = warp / (WARPS / 2), lane = lane_now();
-    u32 row = lane / 4, dim_tiles = few_dim_tiles(dim);
+    u32 row = lane / 4, dim_tiles = few_dim_tiles(dim), of_pool = pool_dim(dim, f8);
 
     copies_wait(m->granules - 2);
     SYNC_BLOCK(); /* K is here of all threads, and V of the step before is free */
-    few_next(a, l, m->ring, m->granules, dim);
-    scores(s, q, m->q, 0, few_granule(m, dim), warp * STEP_WARP_KEYS, STEP_WARP_KEYS / 8, dim, 1);
+    few_next(a, l, m->ring, m->granules, of_pool);
+    few_scores(a, s, q, m, few_granule(m, of_pool), dim, f8);
     mask_scores(a, s, r, begin + warp * STEP_WARP_KEYS, STEP_WARP_KEYS / 8);
     UNROLL for (u32 i = 0; i < 2; i++) {
         float most = most_of_row(s, i, STEP_WARP_KEYS / 8);
         if ((lane & 3) == 0) m->maxima[(row + i * 8) * WARPS + warp] = most;
     }
     SYNC_BLOCK(); /* maxima are here, and K is free */
-    few_next(a, l, m->ring, m->granules, dim);
+    few_next(a, l, m->ring, m->granules, of_pool);
 
     UNROLL for (u32 i = 0; i < 2; i++) UNROLL for (u32 b = 0; b < 2; b++) {
         float before = b ? now[0][i] : t->max[i];
@@ -144,7 +166,7 @@ INLINE void few_step(const attention_args *a, few_loader *l, few_room *m, tile_s
     }
     copies_wait(m->granules - 1);
     SYNC_BLOCK(); /* weights and V are here */
-    const u8 *v = few_granule(m, dim);
+    const u8 *v = few_granule(m, of_pool);
     if (warp * dim_tiles >= dim / 8) return;
     UNROLL for (u32 b = 0; b < 2; b++) {
         u32 p[4][4];
@@ -153,11 +175,12 @@ INLINE void few_step(const attention_args *a, few_loader *l, few_room *m, tile_s
             load_matrix4(p[step], m->weights + (lane & 15) * WEIGHTS_PITCH + b * KEYS + step * 16 +
                                       (lane >> 4) * 8);
         scale_sums(t, alpha[b], dim_tiles);
-        weigh(t, p, v + b * KEYS * dim * 2, warp * dim_tiles, dim_tiles, dim);
+        few_weigh(a, t, p, v + b * KEYS * of_pool * 2, warp * dim_tiles, dim_tiles, dim, f8);
     }
 }
 
-INLINE void few_piece(const attention_args *a, few_loader *l, const piece *p, few_room *m, u32 dim)
+INLINE void few_piece(const attention_args *a, few_loader *l, const piece *p, few_room *m, u32 dim,
+                      const int f8)
 {
     float factor = score_factor(a->scale, a->cap);
     u32 q[MOST_STEPS][4], dim_tiles = few_dim_tiles(dim);
@@ -173,21 +196,23 @@ INLINE void few_piece(const attention_args *a, few_loader *l, const piece *p, fe
     u32 first = a->units[p->unit].begin, last = a->units[p->unit].end;
     u32 direct = a->units[p->unit].direct;
     for (u32 begin = first / STEP_KEYS * STEP_KEYS; begin < last; begin += STEP_KEYS) {
-        few_step(a, l, m, &span, q, &r, begin, first, last, factor, dim);
+        few_step(a, l, m, &span, q, &r, begin, first, last, factor, dim, f8);
         if ((begin + STEP_KEYS) % ATTN_SPAN != 0 && begin + STEP_KEYS < last) continue;
         u32 mine = again(THREAD_X) / 32 * dim_tiles;
+        if (f8) scale_span(&span, a->v_scale, dim_tiles);
         if (direct)
             fold_span(&total, &span, factor, dim_tiles);
         else if (mine < dim / 8)
-            store_part(a, p, &span, &r, begin / ATTN_SPAN, 0, mine, dim_tiles, dim);
+            store_part(a, p, &span, &r, begin / ATTN_SPAN, 0, mine, dim_tiles, dim, f8);
         sums_clear(&span, dim_tiles);
     }
     u32 mine = again(THREAD_X) / 32 * dim_tiles;
-    if (direct && mine < dim / 8) store_rows(a, p, &total, factor, 0, mine, dim_tiles, dim);
+    if (direct && mine < dim / 8) store_rows(a, p, &total, factor, 0, mine, dim_tiles, dim, f8);
 }
 
 /* Pieces from `round` on, as long as they have few rows; the round behind them. */
-INLINE u32 few_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 round, u32 dim)
+INLINE u32 few_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 round, u32 dim,
+                      const int f8)
 {
     few_loader l;
     few_room m;
@@ -200,9 +225,9 @@ INLINE u32 few_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 round
     m.now = 0;
     few_begin(a, &l, pieces, round);
     for (u32 i = 0; i + 1 < m.granules; i++)
-        few_next(a, &l, m.ring, m.granules, dim);
+        few_next(a, &l, m.ring, m.granules, pool_dim(dim, f8));
     for (; piece_at(a, pieces, round, &p) && is_few(a, &p); round++)
-        few_piece(a, &l, &p, &m, dim);
+        few_piece(a, &l, &p, &m, dim, f8);
     return round;
 }
 

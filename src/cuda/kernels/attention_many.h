@@ -6,10 +6,15 @@
  *
  * Speed: an H100 made 175 to 219 TFLOP/s of prompts of 2,048 to 8,192, before Q came by copies.
  *
- * K and V come in stages of 64 positions, `stages` - 1 of them ahead. */
+ * K and V come in stages of 64 positions, `stages` - 1 of them ahead.
+ *
+ * Of fp8 a stage is what a warp widens its keys of, into one of two blocks of bf16 by turns (one
+ * block, and a barrier more, where memory is small), before all of them multiply; `stages` of them
+ * are ahead. */
 #ifndef CUDA_KERNELS_ATTENTION_MANY_H
 #define CUDA_KERNELS_ATTENTION_MANY_H
 
+#include "cuda/kernels/attention_f8.h"
 #include "cuda/kernels/attention_tile.h"
 
 enum { WARP_KEYS = KEYS / WARPS, SHARED_PITCH = KEYS + 8 };
@@ -40,7 +45,8 @@ INLINE void many_begin(const attention_args *a, many_loader *l, u32 pieces, u32 
     many_slot(a, l);
 }
 
-/* The stream's next block comes to `stage`; K, then V. One group of copies, empty at the end. */
+/* The stream's next block comes to `stage`; K, then V. One group of copies, empty at the end.
+ * dim: pool_dim. */
 INLINE void many_next(const attention_args *a, many_loader *l, u8 *stage, u32 dim)
 {
     if (l->more) {
@@ -64,6 +70,8 @@ typedef struct many_room {
     u8 *q;         /* [rows][dim] */
     u8 *stages;    /* [stages][K, V][64][dim] */
     u32 now;       /* the stage that is computed with */
+    u8 *blocks;    /* of fp8: [1 or 2][K, V][64][dim] bf16, */
+    u32 block;     /* and the one that was computed with */
 } many_room;
 
 /* 64 keys for a tile. */
@@ -110,11 +118,58 @@ INLINE void many_block(const attention_args *a, tile_sums *t, u32 q[MOST_STEPS][
     weigh(t, p, stage + KEYS * dim * 2, sub * dim_tiles, dim_tiles, dim);
 }
 
+/* Bytes of a stage. */
+INLINE u32 many_stage(u32 dim, const int f8)
+{
+    return KEYS * 2 * pool_dim(dim, f8) * 2;
+}
+
+INLINE u32 many_stages(const attention_args *a)
+{
+    return a->stages & 255;
+}
+
+/* The next block is here; the stage that comes last is asked for. */
+INLINE const u8 *many_step(const attention_args *a, many_loader *l, many_room *m, int first, u32 dim)
+{
+    u32 stages = many_stages(a), free = m->now == 0 ? stages - 1 : m->now - 1;
+    const u8 *block = m->stages + m->now * many_stage(dim, 0);
+    copies_wait(first ? 0 : stages - 2); /* Q came last */
+    SYNC_BLOCK(); /* it is here of all threads, and the stage before is free */
+    many_next(a, l, m->stages + free * many_stage(dim, 0), dim);
+    m->now = m->now + 1 == stages ? 0 : m->now + 1;
+    return block;
+}
+
+/* The same of fp8. Between the widening of a block and the one before lies a barrier that all come
+ * to when they are done with the block before that: with two of them, one is free. */
+INLINE const u8 *many_step_f8(const attention_args *a, many_loader *l, many_room *m, int first,
+                              u32 dim)
+{
+    u32 stages = many_stages(a), row = again(THREAD_X) / 32 * WARP_KEYS;
+    u8 *stage = m->stages + m->now * many_stage(dim, 1);
+    u8 *block = m->blocks;
+    copies_wait(first ? 0 : stages - 1);
+    if (a->stages >> 24 == 1)
+        SYNC_BLOCK(); /* all are done with the block */
+    else
+        sync_warp(); /* its lanes' copies are here */
+    m->block ^= 1;
+    if (a->stages >> 24 == 2) block += m->block * many_stage(dim, 0);
+    if (a->kv == ATTN_KV_E4M3)
+        widen_rows(block, stage, row, dim, ATTN_KV_E4M3);
+    else
+        widen_rows(block, stage, row, dim, ATTN_KV_E5M2);
+    SYNC_BLOCK(); /* all rows are bf16, Q is here, and the stage is free */
+    many_next(a, l, stage, pool_dim(dim, 1));
+    m->now = m->now + 1 == stages ? 0 : m->now + 1;
+    return block;
+}
+
 INLINE void many_piece(const attention_args *a, many_loader *l, const piece *p, many_room *m,
-                       u32 dim, u32 share, int q_held)
+                       u32 dim, u32 share, int q_held, const int f8)
 {
     u32 warp = again(THREAD_X) / 32, tile = warp / share, dim_tiles = dim / 8 / share;
-    u32 stage_bytes = KEYS * dim * 4, stages = a->stages & 255;
     float factor = score_factor(a->scale, a->cap);
     u32 q[MOST_STEPS][4];
     tile_sums span, total;
@@ -137,48 +192,48 @@ INLINE void many_piece(const attention_args *a, many_loader *l, const piece *p, 
     u32 first = a->units[p->unit].begin / KEYS * KEYS;
     for (u32 begin = first; begin < last; begin += KEYS) {
         u32 end = begin + KEYS;
-        copies_wait(begin == first ? 0 : stages - 2); /* Q came last */
-        SYNC_BLOCK(); /* it is here of all threads, and the stage before is free */
-        many_next(a, l, m->stages + (m->now == 0 ? stages - 1 : m->now - 1) * stage_bytes, dim);
+        const u8 *block = f8 ? many_step_f8(a, l, m, begin == first, dim)
+                             : many_step(a, l, m, begin == first, dim);
         /* Where warps share a tile all must come to their barriers. */
         if (share > 1 || any_sees(&r, begin, end))
-            many_block(a, &span, q, &r, m, m->stages + m->now * stage_bytes, begin, factor, dim,
-                       share, q_held);
-        m->now = m->now + 1 == stages ? 0 : m->now + 1;
+            many_block(a, &span, q, &r, m, block, begin, factor, dim, share, q_held);
         if (end % ATTN_SPAN == 0 || end >= last) {
             u32 w = again(THREAD_X) / 32;
+            if (f8) scale_span(&span, a->v_scale, dim_tiles);
             if (a->units[p->unit].direct)
                 fold_span(&total, &span, factor, dim_tiles);
             else
                 store_part(a, p, &span, &r, begin / ATTN_SPAN, w / share, w % share * dim_tiles,
-                           dim_tiles, dim);
+                           dim_tiles, dim, f8);
             sums_clear(&span, dim_tiles);
         }
     }
     warp = again(THREAD_X) / 32;
     if (a->units[p->unit].direct)
-        store_rows(a, p, &total, factor, warp / share, warp % share * dim_tiles, dim_tiles, dim);
+        store_rows(a, p, &total, factor, warp / share, warp % share * dim_tiles, dim_tiles, dim,
+                   f8);
 }
 
 /* Pieces from `round` on, as long as they have many rows; the round behind them. */
 INLINE u32 many_pieces(const attention_args *a, u8 *shared, u32 pieces, u32 round, u32 dim,
-                       u32 share, int q_held)
+                       u32 share, int q_held, const int f8)
 {
     many_loader l;
     many_room m;
     piece p;
-    u32 stages = a->stages & 255;
+    u32 stages = many_stages(a), ahead = f8 ? stages : stages - 1;
     m.maxima = (float *)shared;
     m.weights = (u16 *)(m.maxima + WARPS * 16);
     /* Tiles without rows read on behind Q where they share a barrier: something, for nobody. */
     m.q = shared + (share > 1 ? ATTN_EXCHANGE_BYTES : 0);
-    m.stages = m.q + (a->stages >> 16) * dim * 2;
-    m.now = 0;
+    m.blocks = m.q + (a->stages >> 16 & 255) * dim * 2;
+    m.stages = m.blocks + (f8 ? (a->stages >> 24) * many_stage(dim, 0) : 0);
+    m.now = m.block = 0;
     many_begin(a, &l, pieces, round);
-    for (u32 i = 0; i + 1 < stages; i++)
-        many_next(a, &l, m.stages + i * KEYS * dim * 4, dim);
+    for (u32 i = 0; i < ahead; i++)
+        many_next(a, &l, m.stages + i * many_stage(dim, f8), pool_dim(dim, f8));
     for (; piece_at(a, pieces, round, &p) && !is_few(a, &p); round++)
-        many_piece(a, &l, &p, &m, dim, share, q_held);
+        many_piece(a, &l, &p, &m, dim, share, q_held, f8);
     return round;
 }
 

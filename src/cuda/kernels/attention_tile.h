@@ -49,7 +49,7 @@ INLINE int is_few(const attention_args *a, const piece *p)
  * A multiple of 8 rows, or of `turn` chunks, further is a constant number of bytes further. */
 INLINE u32 chunk_turn(u32 dim)
 {
-    return dim % 64 == 0 ? 8 : dim % 32 == 0 ? 4 : 2;
+    return dim % 64 == 0 ? 8 : dim % 32 == 0 ? 4 : dim % 16 == 0 ? 2 : 1;
 }
 
 INLINE u32 chunk_at(u32 dim, u32 row, u32 chunk)
@@ -329,9 +329,22 @@ typedef struct float_pair {
     float x, y;
 } __attribute__((aligned(8))) float_pair;
 
+typedef struct float_four {
+    float x, y, z, w;
+} __attribute__((aligned(16))) float_four;
+
+/* Columns 2c and 2c + 1 of a tile, c of this lane: 2 dims behind each other; or, of fp8, every second
+ * one of 16 dims (attention_f8.h), and a pair of tiles is 4 behind each other. */
+INLINE u32 columns_at(u32 tile, const int f8)
+{
+    u32 c = lane_now() & 3;
+    return f8 ? tile / 2 * 16 + c * 4 + tile % 2 : tile * 8 + c * 2;
+}
+
 /* A span's sums of the rows that see it. */
 INLINE void store_part(const attention_args *a, const piece *p, const tile_sums *t,
-                       const row_pair *r, u32 span, u32 tile, u32 first, u32 dim_tiles, u32 dim)
+                       const row_pair *r, u32 span, u32 tile, u32 first, u32 dim_tiles, u32 dim,
+                       const int f8)
 {
     u32 lane = lane_now();
     UNROLL for (u32 i = 0; i < 2; i++) {
@@ -342,27 +355,48 @@ INLINE void store_part(const attention_args *a, const piece *p, const tile_sums 
             float_pair ms = {t->max[i], t->sum[i * 2]};
             *(float_pair *)(a->part_ms + at * 2) = ms;
         }
-        float *to = a->part_v + at * dim + first * 8 + (lane & 3) * 2;
-        EACH(n, MOST_DIM_TILES, dim_tiles) {
-            float_pair v = {t->v[n][i * 2], t->v[n][i * 2 + 1]};
-            *(float_pair *)(to + n * 8) = v;
+        float *to = a->part_v + at * dim + columns_at(first, f8);
+        if (f8 && dim_tiles == 1) {
+            to[0] = t->v[0][i * 2];
+            to[2] = t->v[0][i * 2 + 1];
+        } else if (f8) {
+            EACH_PAIR(n, MOST_DIM_TILES, dim_tiles) {
+                float_four v = {t->v[n][i * 2], t->v[n + 1][i * 2], t->v[n][i * 2 + 1],
+                                t->v[n + 1][i * 2 + 1]};
+                *(float_four *)(to + n * 8) = v;
+            }
+        } else {
+            EACH(n, MOST_DIM_TILES, dim_tiles) {
+                float_pair v = {t->v[n][i * 2], t->v[n][i * 2 + 1]};
+                *(float_pair *)(to + n * 8) = v;
+            }
         }
     }
 }
 
 INLINE void store_rows(const attention_args *a, const piece *p, const tile_sums *t, float factor,
-                       u32 tile, u32 first, u32 dim_tiles, u32 dim)
+                       u32 tile, u32 first, u32 dim_tiles, u32 dim, const int f8)
 {
-    u32 lane = lane_now();
     UNROLL for (u32 i = 0; i < 2; i++) {
         u32 head, token = row_of(a, p, tile, i, &head);
         if (token == ~0u) continue;
         float w = close_weight(t->max[i], t->sum[i * 2], factor, a->sinks, head);
-        u16 *to = a->out + (u64)token * a->out_ld + head * dim + first * 8 +
-                  (lane & 3) * 2;
-        EACH(n, MOST_DIM_TILES, dim_tiles)
-            *(u32 *)(to + n * 8) =
-                pack_bf16(close_row(t->v[n][i * 2], w), close_row(t->v[n][i * 2 + 1], w));
+        u16 *to = a->out + (u64)token * a->out_ld + head * dim + columns_at(first, f8);
+        if (f8 && dim_tiles == 1) {
+            to[0] = (u16)float_bf16(close_row(t->v[0][i * 2], w));
+            to[2] = (u16)float_bf16(close_row(t->v[0][i * 2 + 1], w));
+        } else if (f8) {
+            EACH_PAIR(n, MOST_DIM_TILES, dim_tiles) {
+                u32 *at = (u32 *)(to + n * 8);
+                at[0] = pack_bf16(close_row(t->v[n][i * 2], w), close_row(t->v[n + 1][i * 2], w));
+                at[1] = pack_bf16(close_row(t->v[n][i * 2 + 1], w),
+                                  close_row(t->v[n + 1][i * 2 + 1], w));
+            }
+        } else {
+            EACH(n, MOST_DIM_TILES, dim_tiles)
+                *(u32 *)(to + n * 8) =
+                    pack_bf16(close_row(t->v[n][i * 2], w), close_row(t->v[n][i * 2 + 1], w));
+        }
     }
 }
 

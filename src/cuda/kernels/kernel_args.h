@@ -127,6 +127,13 @@ typedef struct cap_args {
     float cap; /* > 0 */
 } cap_args;
 
+/* How K and V lie in a pool: f8.h has the fp8 types. */
+enum attention_kv { ATTN_KV_BF16, ATTN_KV_E4M3, ATTN_KV_E5M2 };
+INLINE u32 attention_kv_bytes(u32 kv)
+{
+    return kv == ATTN_KV_BF16 ? 2 : 1;
+}
+
 /* qkv.cu: what stands between the product of q, k and v and attention, one warp a token and head:
  * grid (tokens, qkv_blocks(heads + 2 * kv_heads)), QKV_THREADS. Kernel qkv for heads of k and v of
  * up to QKV_HEAD_DIM numbers, qkv_wide up to QKV_WIDE_HEAD_DIM: the same bits.
@@ -136,6 +143,8 @@ typedef struct cap_args {
  * (2i, 2i + 1) by rope[position][2i .. 2i+1] = cos, sin; and q is multiplied by
  * q_factors[position], if there are any. Rounded to bf16; q to [T][heads][head_dim]; k, v to the
  * pool's slot of the token (bytes: slot * stride).
+ * A pool of fp8 has k / k_scale and v / v_scale (f8.h), and attention over it reads q in another
+ * order: of each 16 numbers the even ones, then the odd ones; head_dim is a multiple of 16 there.
  * Positions, slots, bias, factors and the rotations are read before what the kernels in front wrote,
  * so no kernel of the same chain of dependent launches may write them. */
 enum { QKV_THREADS = 128, QKV_HEAD_DIM = 128, QKV_WIDE_HEAD_DIM = 256 };
@@ -157,6 +166,9 @@ typedef struct qkv_args {
     u64 k_stride, v_stride; /* of a slot, in bytes */
     u32 tokens, heads, kv_heads, head_dim, v_head_dim, rope_dim, interleaved, parts, ldy;
     float eps;
+    u32 kv;                 /* attention_kv */
+    float k_scale, v_scale; /* fp8: what is divided by */
+    u32 pad;
 } qkv_args;
 
 /* attention.h: units of work that the host makes for a step (attention_plan.h), the same for all
@@ -172,7 +184,11 @@ typedef struct qkv_args {
  *
  * A span is as short as that a single request behind 2,048 positions has 64 pieces of work (8 KV
  * heads), and as long as that its part is small beside its K and V: head_dim 128, 4 heads a group
- * write and read 2 KB for each 128 KB. */
+ * write and read 2 KB for each 128 KB.
+ *
+ * Over fp8 there are kernels of their own, attention_dN_f8: each 16 dims of Q and K are multiplied
+ * even ones first (qkv_args), the scale of K is part of `scale`, and the sums of a span's V are
+ * multiplied by v_scale where the span ends. */
 #ifndef ATTN_SPAN /* benchmarks have kernels of other spans */
 #define ATTN_SPAN 256
 #endif
@@ -207,7 +223,10 @@ typedef struct attention_args {
     u32 heads, kv_heads, head_dim, v_head_dim, slots_ld, out_ld, window; /* window 0: all */
     float scale, cap;          /* > 0; cap 0: none, else cap * tanh(s / cap) */
     u32 stages;                /* in shared memory: stages of attention_many.h, granules of
-                                * attention_few.h << 8, rows of Q << 16 */
+                                * attention_few.h << 8, rows of Q << 16, of fp8 also
+                                * blocks of bf16 << 24 */
+    u32 kv;                    /* attention_kv: which of fp8; those of bf16 do not look */
+    float v_scale;             /* fp8 */
 } attention_args;
 
 /* Merges parts of tokens [0, tokens) whose parts_at is not ~0 (those were direct). */

@@ -5,6 +5,7 @@
  * whatever the head's width, and where the squares are summed in the order of ops_kernels.h (16
  * chains, then halves): with the same sums in front, q, k and v are the CPU's bits. A norm over all
  * heads of a token is across warps: row_scales (norm.cu) has taken its sum before. */
+#include "cuda/kernels/f8.h"
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"
@@ -43,6 +44,28 @@ INLINE turn turn_of(u32 i, const float *table, u32 rope_dim, u32 interleaved)
                           : i - half,
               table[2 * pair], front ? -sine : sine};
     return t;
+}
+
+/* Four numbers of K or V as codes of fp8. */
+INLINE void write4_f8(u8 *row, u32 at, u32 n, int whole, const float from[4], u32 kv, float scale)
+{
+    u32 codes = 0;
+    UNROLL
+    for (u32 e = 0; e < 4; e++)
+        codes |= f8_of(kv, from[e], scale) << 8 * e;
+    if (whole)
+        *(u32 *)(row + at) = codes;
+    else
+        UNROLL for (u32 e = 0; e < 4; e++)
+            if (at + e < n) row[at + e] = (u8)(codes >> 8 * e);
+}
+
+/* Four numbers of Q where attention over fp8 reads them: of each 16 the even ones come first. */
+INLINE void write4_turned(u16 *row, u32 at, const float from[4])
+{
+    u16 *to = row + at / 16 * 16 + at % 16 / 2;
+    *(u32 *)to = pack_bf16(from[0], from[2]);
+    *(u32 *)(to + 8) = pack_bf16(from[1], from[3]);
 }
 
 /* Constants of the kernels: `rounds` of 128 numbers, and `whole`, see vectors.h. */
@@ -102,9 +125,10 @@ INLINE void qkv_head(const qkv_args *a, const u32 rounds, const int whole,
         }
         sync_warp();
     }
-    u16 *to = is_q   ? a->q + (t * a->heads + head) * n
-              : is_v ? (u16 *)(a->v + slot * a->v_stride) + (u64)(head - of_k) * n
-                     : (u16 *)(a->k + slot * a->k_stride) + (u64)(head - a->heads) * n;
+    const u64 number = attention_kv_bytes(a->kv);
+    u8 *to = is_q   ? (u8 *)(a->q + (t * a->heads + head) * n)
+             : is_v ? a->v + slot * a->v_stride + (u64)(head - of_k) * n * number
+                    : a->k + slot * a->k_stride + (u64)(head - a->heads) * n * number;
     UNROLL
     for (u32 i = 0; i < rounds; i++) {
         const u32 at = 4 * LANE + 128 * i;
@@ -118,7 +142,12 @@ INLINE void qkv_head(const qkv_args *a, const u32 rounds, const int whole,
             for (int e = 0; e < 4; e++)
                 v[i][e] *= warmth;
         }
-        write4_bf16(to, at, n, whole, v[i]);
+        if (a->kv == ATTN_KV_BF16)
+            write4_bf16((u16 *)to, at, n, whole, v[i]);
+        else if (is_q)
+            write4_turned((u16 *)to, at, v[i]);
+        else
+            write4_f8(to, at, n, whole, v[i], a->kv, is_v ? a->v_scale : a->k_scale);
     }
 }
 

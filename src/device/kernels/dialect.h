@@ -168,6 +168,12 @@ INLINE u32 permute_bytes(u32 low, u32 high, u32 selector)
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
     return r;
 }
+INLINE u32 fma_bf16x2(u32 x, u32 y, u32 z) /* of both halves, as IEEE has it */
+{
+    u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
+    return r;
+}
 /* 16 bytes of memory that no one writes meanwhile, past the L1 cache. */
 INLINE void load16(u32 to[4], const void *from)
 {
