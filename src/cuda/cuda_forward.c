@@ -304,7 +304,18 @@ static void scale_rows(walk *w, const layer_config *l, const cuda_layer *m)
     launch_row_scales(w->q, &a);
 }
 
-static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
+rad_status cuda_kv_of(rad_token_to_kv_pool *pool, uint32_t layer, cuda_kv *out, rad_error *err)
+{
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
+    *out = (cuda_kv){.k_scale = 1, .v_scale = 1};
+    if (rad_kv_pool_get_buffers(pool, layer, &out->at) != RAD_OK)
+        return rad_fail(err, RAD_E_INVAL, "cuda: the pool has no layer %u", layer);
+    if (p->k_scales) out->k_scale = p->k_scales[layer - p->start_layer];
+    if (p->v_scales) out->v_scale = p->v_scales[layer - p->start_layer];
+    return RAD_OK;
+}
+
+static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const cuda_kv *kv)
 {
     const model_config *c = w->p->config;
     const bool turns = l->rope != ROPE_NONE, of_rows = c->arch->qk_norm == QK_NORM_ROW;
@@ -318,10 +329,10 @@ static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const
                         .positions = table(w, w->s->at_positions),
                         .slots = table(w, w->s->at_slots),
                         .q = at(w->p->buffers->q),
-                        .k = kv->k,
-                        .v = kv->v,
-                        .k_stride = kv->k_stride,
-                        .v_stride = kv->v_stride,
+                        .k = kv->at.k,
+                        .v = kv->at.v,
+                        .k_stride = kv->at.k_stride,
+                        .v_stride = kv->at.v_stride,
                         .tokens = w->s->tokens,
                         .heads = l->num_heads,
                         .kv_heads = l->num_kv_heads,
@@ -331,7 +342,10 @@ static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const
                         .interleaved = c->arch->rope == ROPE_INTERLEAVED,
                         .parts = w->y.parts,
                         .ldy = w->y.ld,
-                        .eps = c->rms_eps};
+                        .eps = c->rms_eps,
+                        .kv = w->p->limits->views[0].kv,
+                        .k_scale = kv->k_scale,
+                        .v_scale = kv->v_scale};
     if (of_rows) scale_rows(w, l, m);
     launch_qkv(w->q, &a);
 }
@@ -344,15 +358,15 @@ static const cuda_step_view *view_of(const cuda_step *s, const layer_config *l)
     return v;
 }
 
-static void attend(walk *w, const layer_config *l, const cuda_layer *m, const rad_kv_buffers *kv)
+static void attend(walk *w, const layer_config *l, const cuda_layer *m, const cuda_kv *kv)
 {
     const cuda_buffers *b = w->p->buffers;
     const cuda_step_view *v = view_of(w->s, l);
     const attention_args a = {.q = at(b->q),
-                              .k = kv->k,
-                              .v = kv->v,
-                              .k_stride = kv->k_stride,
-                              .v_stride = kv->v_stride,
+                              .k = kv->at.k,
+                              .v = kv->at.v,
+                              .k_stride = kv->at.k_stride,
+                              .v_stride = kv->at.v_stride,
                               .slots = at(b->table),
                               .units = table(w, v->at_units),
                               .num_units = table(w, v->at_count),
@@ -370,9 +384,11 @@ static void attend(walk *w, const layer_config *l, const cuda_layer *m, const ra
                               .slots_ld = w->p->limits->context,
                               .out_ld = m->attn_output.x_ld,
                               .window = l->window,
-                              .scale = w->p->config->attn_scale,
+                              .scale = w->p->config->attn_scale * kv->k_scale,
                               .cap = w->p->config->attn_logit_cap,
-                              .stages = w->p->limits->attention.stages};
+                              .stages = w->p->limits->attention.stages,
+                              .kv = w->p->limits->views[0].kv,
+                              .v_scale = kv->v_scale};
     launch_attention(w->q, &a, &w->p->limits->attention);
     const attention_merge_args merge = {.part_v = a.part_v,
                                         .part_ms = a.part_ms,
@@ -442,11 +458,11 @@ static rad_status run_layer(walk *w, uint32_t i)
     const layer_config *l = &w->p->config->layers[i];
     const cuda_layer *m = &w->p->layout->layers[i];
     const cuda_buffers *b = w->p->buffers;
-    rad_kv_buffers kv;
+    cuda_kv kv;
     add_norm(w, m->attn_norm, &m->qkv, false);
     multiply(w, &m->qkv, b->norm, 0);
-    if (rad_kv_pool_get_buffers(w->p->pool, l->attn_layer, &kv) != RAD_OK)
-        return rad_fail(w->q->err, RAD_E_INVAL, "cuda: the pool has no layer %u", l->attn_layer);
+    rad_status status = cuda_kv_of(w->p->pool, l->attn_layer, &kv, w->q->err);
+    if (status != RAD_OK) return status;
     place_qkv(w, l, m, &kv);
     if (i + 1 == w->p->config->num_layers && !w->s->logits) return RAD_OK; /* K and V are written */
     attend(w, l, m, &kv);

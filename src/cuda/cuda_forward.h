@@ -71,6 +71,14 @@ typedef struct cuda_pass {
     rad_token_to_kv_pool *pool; /* a layer is waited for just before it is launched */
 } cuda_pass;
 
+/* Where a layer's K and V lie, and what those of fp8 were divided by. Waits for the layer.
+ * RAD_E_INVAL: the pool lacks it. */
+typedef struct cuda_kv {
+    rad_kv_buffers at;
+    float k_scale, v_scale;
+} cuda_kv;
+rad_status cuda_kv_of(rad_token_to_kv_pool *pool, uint32_t layer, cuda_kv *out, rad_error *err);
+
 /* Launches all of a step whose block is uploaded. RAD_E_INVAL: the pool lacks a layer; or the
  * launch's. */
 rad_status cuda_forward(const cuda_pass *p, const cuda_step *s, cuda_queue *q);

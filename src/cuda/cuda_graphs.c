@@ -48,12 +48,12 @@ static rad_status look_at_pool(cuda_graphs *g, const cuda_pass *p, rad_error *er
 {
     bool same = true;
     for (uint32_t i = 0; i < g->num_layers; i++) {
-        rad_kv_buffers kv = {0};
-        if (rad_kv_pool_get_buffers(p->pool, i, &kv) != RAD_OK)
-            return rad_fail(err, RAD_E_INVAL, "cuda: the pool has no layer %u", i);
-        same = same && g->kv[i].k == kv.k && g->kv[i].v == kv.v &&
-               g->kv[i].k_stride == kv.k_stride && g->kv[i].v_stride == kv.v_stride;
-        g->kv[i] = kv;
+        const cuda_kv was = g->kv[i];
+        rad_status status = cuda_kv_of(p->pool, i, &g->kv[i], err);
+        if (status != RAD_OK) return status;
+        same = same && g->kv[i].at.k == was.at.k && g->kv[i].at.v == was.at.v &&
+               g->kv[i].at.k_stride == was.at.k_stride && g->kv[i].at.v_stride == was.at.v_stride &&
+               g->kv[i].k_scale == was.k_scale && g->kv[i].v_scale == was.v_scale;
     }
     if (!same) drop(g);
     return RAD_OK;

@@ -14,7 +14,7 @@ enum { CUDA_NUM_GRAPHS = 9, CUDA_GRAPH_TOKENS = 64 };
 typedef struct cuda_graphs {
     const cuda_gpu *gpu;
     cuda_graph_exec execs[CUDA_NUM_GRAPHS];
-    rad_kv_buffers *kv; /* [num_layers] of the pool that they read */
+    cuda_kv *kv; /* [num_layers] of the pool that they read */
     uint32_t num_layers;
     bool off;
     uint64_t captured;

@@ -12,7 +12,7 @@ static uint32_t context_of(const model_config *c, const cuda_runner_params *p)
 }
 
 /* Layers that see as far have one view. False: there are more kinds than views. */
-static bool add_view(const layer_config *l, cuda_step_limits *limits)
+static bool add_view(const layer_config *l, uint32_t kv, cuda_step_limits *limits)
 {
     uint32_t v = 0;
     while (v < limits->num_views && limits->views[v].window != l->window)
@@ -22,7 +22,8 @@ static bool add_view(const layer_config *l, cuda_step_limits *limits)
     limits->views[v] = (cuda_attention_shape){.heads = l->num_heads,
                                               .kv_heads = l->num_kv_heads,
                                               .head_dim = l->head_dim,
-                                              .window = l->window};
+                                              .window = l->window,
+                                              .kv = kv};
     return true;
 }
 
@@ -40,7 +41,7 @@ rad_status cuda_limits_find(const model_config *c, const cuda_runner_params *p,
     l.most_parts =
         RAD_MIN(cuda_attention_parts(CUDA_GRAPH_TOKENS, l.context), (uint32_t)MOST_PARTS);
     for (uint32_t i = 0; i < c->num_layers; i++)
-        if (!add_view(&c->layers[i], &l))
+        if (!add_view(&c->layers[i], cuda_attention_kv(cuda_kv_dtype(p)), &l))
             return rad_fail(err, RAD_E_UNSUPPORTED,
                             "cuda: %s has layers that see %u tokens, and others that see others; "
                             "--device cpu runs it",

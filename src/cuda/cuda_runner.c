@@ -98,7 +98,7 @@ static rad_status check_batch(cuda_runner *r, const forward_batch *batch, rad_er
         return rad_fail(err, RAD_E_LIMIT, "cuda: %u requests, at most %u are possible",
                         batch->num_reqs, r->limits.requests - 1);
     const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(batch->token_to_kv_pool);
-    if (pool->device != r->device || pool->dtype != RAD_BF16 || pool->start_layer)
+    if (pool->device != r->device || pool->dtype != r->base.info.kv_dtype || pool->start_layer)
         return rad_fail(err, RAD_E_INVAL, "cuda: the KV pool is not one that this runner made");
     return RAD_OK;
 }
@@ -296,18 +296,18 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
     return status;
 }
 
-runner_info cuda_runner_info(const model_config *config)
+runner_info cuda_runner_info(const model_config *config, rad_dtype kv_dtype)
 {
-    runner_info info = model_runner_info(config, RAD_BF16);
+    runner_info info = model_runner_info(config, kv_dtype);
     info.window_layers = info.sliding_window = 0; /* all K and V are kept, masked by position */
     info.hidden_dim = 0;
     info.num_threads = 0;
     return runner_with_token_bytes(info);
 }
 
-static void describe(cuda_runner *r, double seconds)
+static void describe(cuda_runner *r, rad_dtype kv_dtype, double seconds)
 {
-    runner_info info = cuda_runner_info(&r->config);
+    runner_info info = cuda_runner_info(&r->config, kv_dtype);
     info.context_length = r->limits.context;
     model_types_name(r->layout.matrix_bytes, info.weights, sizeof info.weights);
     snprintf(info.gemm, sizeof info.gemm, "%s", cuda_runner_attn(&r->base));
@@ -337,7 +337,7 @@ static rad_status create(const rad_env *env, const gguf_file *file, const model_
         cuda_runner_destroy(&r->base);
         return status;
     }
-    describe(r, (double)(full.now_ns(full.user) - begin) * 1e-9);
+    describe(r, cuda_kv_dtype(p), (double)(full.now_ns(full.user) - begin) * 1e-9);
     *out = &r->base;
     return RAD_OK;
 }

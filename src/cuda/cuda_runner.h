@@ -34,7 +34,7 @@ typedef struct cuda_gpu_info {
 rad_status cuda_gpu_look(const char *library, uint32_t ordinal, cuda_gpu_info *out, rad_error *err);
 
 typedef struct cuda_runner_params {
-    /* dtype: RAD_BF16, else refused; kv_dtype likewise. weights: those of types that there are
+    /* dtype: RAD_BF16, else refused; kv_dtype: that or fp8. weights: those of types that there are
      * kernels for stay (cuda_layout.h), others become bf16. attn and gemm are not looked at.
      * num_threads convert weights while they are loaded. */
     model_runner_params model;
@@ -67,7 +67,7 @@ rad_status cuda_runner_create_random(const rad_env *env, const model_config *con
                                      rad_error *err);
 
 /* What the runner of a model like this will say of itself, before it is loaded: all but names. */
-runner_info cuda_runner_info(const model_config *config);
+runner_info cuda_runner_info(const model_config *config, rad_dtype kv_dtype);
 
 /* Of the GPU, now. */
 rad_status cuda_runner_memory(const runner *r, uint64_t *free_bytes, uint64_t *total_bytes);

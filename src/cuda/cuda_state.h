@@ -64,6 +64,12 @@ rad_status cuda_runner_fetch_logits(cuda_runner *r, rad_error *err);
 rad_status cuda_runner_sample(runner *self, const runner_sample *rows, uint32_t num_rows,
                               rad_token *tokens, rad_error *err);
 
+/* What K and V are stored as. */
+static inline rad_dtype cuda_kv_dtype(const cuda_runner_params *p)
+{
+    return p->model.set_kv_dtype ? p->model.kv_dtype : RAD_BF16;
+}
+
 /* RAD_E_UNSUPPORTED: what params ask for and the GPU runner lacks. */
 rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err);
 

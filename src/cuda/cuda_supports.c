@@ -4,6 +4,7 @@
 #include "cuda/cuda_layout.h"
 #include "cuda/cuda_state.h"
 #include "cuda/kernels/kernel_args.h"
+#include "mem/kv_codec.h"
 #include "model/weights.h"
 
 static rad_status lacks(const model_config *c, const char *what, rad_error *err)
@@ -74,10 +75,12 @@ rad_status cuda_params_supported(const cuda_runner_params *p, rad_error *err)
         return rad_fail(
             err, RAD_E_UNSUPPORTED,
             "cuda: a GPU computes with weights of bf16 or quantised ones; --device cpu has f32");
-    if (p->model.set_kv_dtype && p->model.kv_dtype != RAD_BF16)
-        return rad_fail(err, RAD_E_UNSUPPORTED,
-                        "cuda: a GPU stores K and V as bf16; --device cpu has other types");
-    return RAD_OK;
+    const rad_dtype kv = cuda_kv_dtype(p);
+    if (kv == RAD_BF16 || kv_dtype_is_fp8(kv)) return RAD_OK;
+    return rad_fail(err, RAD_E_UNSUPPORTED,
+                    "cuda: a GPU stores K and V as bf16, fp8_e4m3 or fp8_e5m2, not as %s; "
+                    "--device cpu does",
+                    kv_dtype_name(kv));
 }
 
 rad_status cuda_runner_read(const gguf_file *file, const cuda_runner_params *params,

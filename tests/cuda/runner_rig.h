@@ -165,8 +165,8 @@ static inline void go_on(crowd *c, const uint32_t *who, const uint32_t *counts, 
 }
 
 /* Crowds of any size that decode: in graphs of their own number, padded, and without. */
-static inline void run_crowd(const tiny_model *shape, weights_policy weights, int capability,
-                             uint32_t requests, bool early)
+static inline void run_crowd_kv(const tiny_model *shape, weights_policy weights, rad_dtype kv,
+                                int capability, uint32_t requests, bool early)
 {
     static crowd c;
     uint64_t state = test_seed();
@@ -179,6 +179,8 @@ static inline void run_crowd(const tiny_model *shape, weights_policy weights, in
     const uint32_t most = RAD_MAX(8 * requests, (uint32_t)TEXT);
     cuda_runner_params params = params_of(most, most, requests);
     params.model.weights = weights;
+    params.model.set_kv_dtype = true;
+    params.model.kv_dtype = kv;
     c.r = make_runner(m.file, &params);
     the_fake()->fake_cuda_early(early);
     CHECK_OK(runner_create_pool(c.r, NULL, RUNNER_ALL_LAYERS, MANY * TEXT, 1, &c.kv, NULL));
@@ -215,6 +217,12 @@ static inline void run_crowd(const tiny_model *shape, weights_policy weights, in
     runner_destroy(c.r);
     end_model(&m);
     nothing_is_left();
+}
+
+static inline void run_crowd(const tiny_model *shape, weights_policy weights, int capability,
+                             uint32_t requests, bool early)
+{
+    run_crowd_kv(shape, weights, RAD_BF16, capability, requests, early);
 }
 
 #endif

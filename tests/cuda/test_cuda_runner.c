@@ -131,7 +131,8 @@ TEST(what_there_are_no_kernels_for_is_refused_by_name)
     params.model.set_kv_dtype = true;
     params.model.kv_dtype = RAD_I8;
     CHECK(cuda_runner_supports(m.file, &params, &err) == RAD_E_UNSUPPORTED);
-    CHECK(strstr(err.text, "K and V as bf16"));
+    CHECKF(strstr(err.text, "K and V as bf16, fp8_e4m3 or fp8_e5m2, not as int8"), "%s\n",
+           err.text);
     end_model(&m);
 }
 
@@ -236,13 +237,15 @@ static uint32_t make_prompt(rad_token *ids)
 /* Histories through a scheduler with a pool that is too small: prompts cut anywhere, decoding alone
  * and among others, shared blocks read once, evictions, retractions; with `tiers`, what was evicted
  * comes back from the host. Every row of logits has the bits of a cold prefill. */
-static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, bool tiers,
-                   uint32_t histories)
+static void run_p1(const tiny_model *shape, rad_dtype kv, int capability, uint32_t page_size,
+                   bool tiers, uint32_t histories)
 {
     model m;
     start_gpu(capability);
     make_model(&m, shape, 11);
-    const cuda_runner_params params = params_of(4 * CONTEXT, CONTEXT, 8);
+    cuda_runner_params params = params_of(4 * CONTEXT, CONTEXT, 8);
+    params.model.set_kv_dtype = true;
+    params.model.kv_dtype = kv;
     runner *gpu = make_runner(m.file, &params);
     witness_take(gpu, shape->arch);
     the_fake()->fake_cuda_order(w.seed);
@@ -273,22 +276,25 @@ static void run_p1(const tiny_model *shape, int capability, uint32_t page_size, 
 
 TEST(a_llama_gives_the_same_bits_warm_and_cold)
 {
-    run_p1(&p1_llama, 80, 1, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+    run_p1(&p1_llama, RAD_BF16, 80, 1, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
 }
 
 TEST(a_qwen3_gives_the_same_bits_warm_and_cold)
 {
-    run_p1(&p1_qwen3, 90, 16, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+    run_p1(&p1_qwen3, RAD_BF16, 90, 16, false, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
 }
 
 TEST(a_model_with_windows_gives_the_same_bits_warm_and_cold)
 {
-    run_p1(&p1_windowed[0], 80, 16, false, (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
+    run_p1(&p1_windowed[0], RAD_BF16, 80, 16, false,
+           (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
 }
 
 TEST(what_comes_back_from_the_host_gives_the_same_bits)
 {
-    run_p1(&p1_llama, 90, 16, true, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+    run_p1(&p1_llama, RAD_BF16, 90, 16, true, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
+    run_p1(&p1_qwen3, RAD_F8_E4M3, 80, 16, true,
+           (uint32_t)test_scale((HISTORIES + 3) / 4, HISTORIES_LONG));
 }
 
 /* ---- slots ---- */

@@ -152,6 +152,36 @@ def test_a_server_on_a_gpu():
         check(server.figures()["loaded_tokens"] > 5, server.figures())
 
 
+def test_k_and_v_of_fp8_on_a_gpu():
+    """Half of bf16's bytes a token; what a host tier and a store give back is what was computed, and a store's
+    pages are for the type that they were written in."""
+    there, kept = gpu("capability=90"), {}
+    for dtype in ("bf16", "fp8_e4m3", "fp8_e5m2"):
+        told = json.loads(radish("info", TINY, "--json", "--kv-cache-dtype", dtype, "--device", "cuda", env=there)[0])
+        server = told["memory"]["server"]
+        check(server["device"] == "cuda:0" and told["memory"]["kv_cache_dtype"] == dtype, told)
+        kept[dtype] = told["memory"]["kv_bytes"]
+    check(kept["fp8_e4m3"] == kept["fp8_e5m2"] == kept["bf16"] / 2, kept)
+    ids = [5 + i % 200 for i in range(40)]
+    with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
+        answers, fetched = [], []
+        for dtype in ("fp8_e4m3", "fp8_e5m2", "fp8_e4m3"):
+            with Server(MADE / "tiny-qwen3-bf16.gguf", "--device", "cuda", "--kv-cache-dtype", dtype,
+                        "--enable-hierarchical-cache", "--max-total-tokens", "512", "--page-size", "16",
+                        "--context-length", "256", "--max-running-requests", "2", "--hicache-storage-backend",
+                        f"file:{tmp}", "--hicache-prefetch-threshold", "16", "--hicache-storage-prefetch-policy",
+                        "wait_complete", env=there) as server:
+                said = server.get("/server_info")
+                check(said["kv_cache_dtype"] == dtype and f"{dtype} KV" in said["guarantee"], said)
+                wanted = {"input_ids": ids, "sampling_params": {"max_new_tokens": 8, "temperature": 0}}
+                answers.append(server.ask("/generate", wanted)["output_ids"])
+                fetched.append(server.figures()["fetched_tokens"])
+                check(server.ask("/flush_cache?tiers=device&timeout=60", {})["status"], "flush")
+                check(server.ask("/generate", wanted)["output_ids"] == answers[-1], answers)
+                check(server.figures()["loaded_tokens"] >= 32, server.figures())
+        check(answers[0] == answers[2] and fetched == [0, 0, 32], answers, fetched)
+
+
 def test_pages_of_a_gpu_are_nobody_elses():
     """A store that a GPU of sm_80 has filled has nothing for one of sm_90, nor for the CPU; for one of
     sm_80 it has."""
