@@ -17,6 +17,7 @@
 
 #include "cuda/attention_plan.h"
 
+#include <assert.h>
 #include <math.h>
 
 enum { MOST_REQUESTS = 256, MOST_PARTS = 65536 };
@@ -29,10 +30,13 @@ typedef struct attention_case {
     uint32_t grouped;                  /* and the plan knows it */
     uint32_t page;
     uint32_t mixed; /* prefixes from 1/8 of `prefix` to `prefix` */
+    uint32_t kv;    /* attention_kv: what the pool's numbers are */
 } attention_case;
 
 static const attention_case cases[] = {
     {"small", 4, 2, 64, 0, 3, 700, 5, 600, 1, 1, 0},
+    {"small e4m3", 4, 2, 64, 0, 3, 700, 5, 600, 1, 1, 0, ATTN_KV_E4M3},
+    {"small e5m2", 4, 2, 64, 0, 3, 700, 5, 600, 1, 1, 0, ATTN_KV_E5M2},
     {"decode 0.6b 1x2048", 16, 8, 128, 0, 1, 2047, 1, 0, 0, 1, 0},
     {"decode 0.6b 1x8192", 16, 8, 128, 0, 1, 8191, 1, 0, 0, 1, 0},
     {"decode 0.6b 8x2048", 16, 8, 128, 0, 8, 2047, 1, 0, 0, 1, 0},
@@ -41,14 +45,25 @@ static const attention_case cases[] = {
     {"decode 0.6b 32x2048 page 2048", 16, 8, 128, 0, 32, 2047, 1, 0, 0, 2048, 0},
     {"decode 0.6b 32 mixed to 4096", 16, 8, 128, 0, 32, 4095, 1, 0, 0, 1, 1},
     {"decode 0.6b 128x1024", 16, 8, 128, 0, 128, 1023, 1, 0, 0, 1, 0},
+    {"decode 0.6b 1x8192 e4m3", 16, 8, 128, 0, 1, 8191, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"decode 0.6b 32x2048 e4m3", 16, 8, 128, 0, 32, 2047, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"decode 0.6b 32x2048 e5m2", 16, 8, 128, 0, 32, 2047, 1, 0, 0, 1, 0, ATTN_KV_E5M2},
+    {"decode 0.6b 128x1024 e4m3", 16, 8, 128, 0, 128, 1023, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
     {"decode 8b 1x2048", 32, 8, 128, 0, 1, 2047, 1, 0, 0, 1, 0},
     {"decode 8b 32x2048", 32, 8, 128, 0, 32, 2047, 1, 0, 0, 1, 0},
     {"decode 8b 1x32768", 32, 8, 128, 0, 1, 32767, 1, 0, 0, 1, 0},
+    {"decode 8b 32x2048 e4m3", 32, 8, 128, 0, 32, 2047, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"decode 8b 1x32768 e4m3", 32, 8, 128, 0, 1, 32767, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"decode 8b 1x32768 e5m2", 32, 8, 128, 0, 1, 32767, 1, 0, 0, 1, 0, ATTN_KV_E5M2},
     {"decode d64 32x2048", 32, 8, 64, 0, 32, 2047, 1, 0, 0, 1, 0},
     {"decode d256 32x2048", 8, 4, 256, 0, 32, 2047, 1, 0, 0, 1, 0},
+    {"decode d64 32x2048 e4m3", 32, 8, 64, 0, 32, 2047, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"decode d256 32x2048 e4m3", 8, 4, 256, 0, 32, 2047, 1, 0, 0, 1, 0, ATTN_KV_E4M3},
     {"decode window 1024 32x8192", 16, 8, 128, 1024, 32, 8191, 1, 0, 0, 1, 0},
     {"tree 0.6b 32 behind 8192, tree", 16, 8, 128, 0, 32, 8192 + 127, 1, 8192, 1, 1, 0},
     {"tree 0.6b 32 behind 8192, none", 16, 8, 128, 0, 32, 8192 + 127, 1, 8192, 0, 1, 0},
+    {"tree 0.6b 32 behind 8192, tree, e4m3", 16, 8, 128, 0, 32, 8192 + 127, 1, 8192, 1, 1, 0,
+     ATTN_KV_E4M3},
     {"tree 8b 32 behind 8192, tree", 32, 8, 128, 0, 32, 8192 + 127, 1, 8192, 1, 1, 0},
     {"tree 8b 32 behind 8192, none", 32, 8, 128, 0, 32, 8192 + 127, 1, 8192, 0, 1, 0},
     {"prefill 0.6b 2048", 16, 8, 128, 0, 1, 0, 2048, 0, 0, 1, 0},
@@ -58,6 +73,8 @@ static const attention_case cases[] = {
     {"prefill 8b 512 behind 8192", 32, 8, 128, 0, 1, 8192, 512, 0, 0, 1, 0},
     {"prefill 8b 16 behind 8192", 32, 8, 128, 0, 1, 8192, 16, 0, 0, 1, 0},
     {"prefill 8b 4x512", 32, 8, 128, 0, 4, 0, 512, 0, 0, 1, 0},
+    {"prefill 8b 8192 e4m3", 32, 8, 128, 0, 1, 0, 8192, 0, 0, 1, 0, ATTN_KV_E4M3},
+    {"prefill 8b 16 behind 8192 e4m3", 32, 8, 128, 0, 1, 8192, 16, 0, 0, 1, 0, ATTN_KV_E4M3},
     {"prefill d64 8192", 32, 8, 64, 0, 1, 0, 8192, 0, 0, 1, 0},
     {"prefill d256 8192", 8, 4, 256, 0, 1, 0, 8192, 0, 0, 1, 0},
 };
@@ -79,16 +96,19 @@ typedef struct attention_run {
 
 typedef struct bench {
     cuda_bench gpu;
-    cuda_function kernels[7];
+    cuda_function kernels[13];
     FILE *json;
     uint32_t num_rows, span, stages;
 } bench;
 
 static cuda_function kernel_of(bench *b, const char *name)
 {
-    static const char *const names[] = {"attention_d16",  "attention_d32",  "attention_d64",
-                                        "attention_d96",  "attention_d128", "attention_d256",
-                                        "attention_merge"};
+    static const char *const names[] = {
+        "attention_d16",    "attention_d32",    "attention_d64",     "attention_d96",
+        "attention_d128",   "attention_d256",   "attention_d16_f8",  "attention_d32_f8",
+        "attention_d64_f8", "attention_d96_f8", "attention_d128_f8", "attention_d256_f8",
+        "attention_merge"};
+    static_assert(RAD_COUNT(names) == RAD_COUNT(((bench *)0)->kernels), "");
     size_t i = 0;
     while (strcmp(names[i], name) != 0)
         i++;
@@ -138,9 +158,9 @@ static void *put(const cuda_bench *b, cuda_ptr memory, size_t *at, const void *f
 
 static void run_open(bench *b, attention_run *r, const attention_case *c, uint32_t max_parts)
 {
-    const cuda_attention_shape shape = {c->heads, c->kv_heads, c->head_dim, c->window};
+    const cuda_attention_shape shape = {c->heads, c->kv_heads, c->head_dim, c->window, c->kv};
     const uint32_t n = c->requests, ld = c->prefix + c->tokens, total = n * c->tokens;
-    const size_t slot_bytes = (size_t)c->kv_heads * c->head_dim * 2;
+    const size_t slot_bytes = (size_t)c->kv_heads * c->head_dim * attention_kv_bytes(c->kv);
     *r = (attention_run){.c = c, .num_tokens = total};
     r->l = cuda_attention_launch_of(&shape, (uint32_t)b->gpu.gpu.multiprocessors,
                                     (uint32_t)b->gpu.gpu.shared_bytes);
@@ -150,7 +170,7 @@ static void run_open(bench *b, attention_run *r, const attention_case *c, uint32
     }
     r->l.span = b->span;
     if (b->stages) {
-        r->l.stages = (r->l.stages & 0xffff0000) | b->stages;
+        r->l.stages = (r->l.stages & 0xffff0000) | b->stages; /* Q's rows and fp8's blocks stay */
     }
     r->attention = kernel_of(b, r->l.kernel);
     r->merge = kernel_of(b, "attention_merge");
@@ -241,7 +261,9 @@ static void run_open(bench *b, attention_run *r, const attention_case *c, uint32
                           .out_ld = (uint32_t)width,
                           .window = c->window,
                           .scale = 4,
-                          .stages = r->l.stages};
+                          .stages = r->l.stages,
+                          .kv = c->kv,
+                          .v_scale = 1};
 #define PUT(from, bytes) put(&b->gpu, r->memory, &used, from, bytes)
     a->slots = PUT(slots, slots_bytes);
     a->units = PUT(plan->units, plan->num_units * sizeof(attention_unit));
@@ -263,7 +285,7 @@ static void run_open(bench *b, attention_run *r, const attention_case *c, uint32
                                   .out_ld = (uint32_t)width,
                                   .window = c->window,
                                   .scale = a->scale};
-    printf("%-32s units %5u parts %6u planned %4.0f us", c->name, plan->num_units, plan->num_parts,
+    printf("%-38s units %5u parts %6u planned %4.0f us", c->name, plan->num_units, plan->num_parts,
            planned * 1e6);
     free(order), free(slots), free(positions);
 }
@@ -293,11 +315,12 @@ static void bench_case(bench *b, const attention_case *c)
         fprintf(b->json,
                 "%s\n  {\"case\": \"%s\", \"heads\": %u, \"kv_heads\": %u, \"head_dim\": %u, "
                 "\"requests\": %u, \"prefix\": %u, \"tokens\": %u, \"shared\": %u, \"tree\": %u, "
-                "\"page\": %u, \"window\": %u, \"span\": %u, \"stages\": %u, \"units\": %u, "
+                "\"page\": %u, \"window\": %u, \"kv\": %u, \"span\": %u, \"stages\": %u, "
+                "\"units\": %u, "
                 "\"parts\": %u, \"seconds\": %.4g, \"bytes_per_second\": %.4g, "
                 "\"of_ceiling\": %.4f, \"flops_per_second\": %.4g}",
                 b->num_rows++ ? "," : "", c->name, c->heads, c->kv_heads, c->head_dim, c->requests,
-                c->prefix, c->tokens, c->shared, c->grouped, c->page, c->window, b->span,
+                c->prefix, c->tokens, c->shared, c->grouped, c->page, c->window, c->kv, b->span,
                 r.l.stages, r.plan.num_units, r.plan.num_parts, s, rate, rate / b->gpu.read_rate,
                 r.flops / s);
     run_close(b, &r);
@@ -332,7 +355,7 @@ static int check_case(bench *b, const attention_case *c)
     for (size_t i = 0; i < bytes / 2; i++)
         nans += (direct[i] & 0x7f80) == 0x7f80;
     const int wrong = memcmp(direct, parts, bytes) != 0 || memcmp(direct, groups, bytes) != 0;
-    printf("%-32s %s, %zu of %zu numbers are none, the first %04x %04x %04x\n", c->name,
+    printf("%-38s %s, %zu of %zu numbers are none, the first %04x %04x %04x\n", c->name,
            wrong ? "BITS DIFFER" : "same bits", nans, bytes / 2, direct[0], direct[1], direct[2]);
     free(direct), free(parts), free(groups);
     return wrong || nans;

@@ -3,7 +3,7 @@
  * q8_0.
  *
  *     bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--dtype bf16|q8_0]
- *                [--json FILE] [--library PATH] [--gpu N]
+ *                [--kv bf16|fp8_e4m3|fp8_e5m2] [--json FILE] [--library PATH] [--gpu N]
  *                [--read-gb-s X] [--mma-tflops X] [--wgmma-tflops X] [--no-graphs]
  *                [--no-dependent] [--small]
  *
@@ -23,6 +23,7 @@
 #include "cuda/cuda_runner.h"
 #include "cuda_shapes.h"
 #include "mem/host_kv_pool.h"
+#include "mem/kv_codec.h"
 
 #include <jansson.h>
 #include <xxhash.h>
@@ -39,7 +40,7 @@ typedef struct bench {
     uint32_t row_tokens, slots, next_slot;
     uint32_t max_tokens;
     bool small;
-    const char *dtype;
+    const char *dtype, *kv_dtype; /* of weights; of K and V */
     double read_gb_s, mma_tflops, wgmma_tflops;
     json_t *json, *rows_found; /* all of it, and rows of it */
     const char *path;          /* where it is written as it comes: a run may be cut off */
@@ -90,7 +91,7 @@ static void open_model(bench *b, const cuda_runner_params *params, uint32_t slot
     cuda_runner_params p = *params;
     p.model.dtype = RAD_BF16;
     p.model.weights = strcmp(b->dtype, "q8_0") ? WEIGHTS_AS_DTYPE : WEIGHTS_AS_Q8_0;
-    p.model.kv_dtype = RAD_BF16;
+    p.model.set_kv_dtype = kv_dtype_find(b->kv_dtype, &p.model.kv_dtype);
     p.model.max_batch_tokens = b->max_tokens;
     p.model.max_batch_logits = MOST_REQS;
     p.max_requests = MOST_REQS;
@@ -228,6 +229,7 @@ static void keep(bench *b, const char *kind, json_t *row)
     json_object_set_new(row, "shape", json_string(b->shape->name));
     json_object_set_new(row, "what", json_string(kind));
     json_object_set_new(row, "dtype", json_string(b->dtype));
+    json_object_set_new(row, "kv", json_string(b->kv_dtype));
     json_array_append_new(b->rows_found, row);
     fflush(stdout);
     save(b);
@@ -595,10 +597,11 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
            "in %u compositions; %.1f s\n",
            count, with_groups, rows, wrong, wrong_compositions, bench_now() - begin);
     json_object_set_new(b->json, "p1",
-                        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "shape", b->shape->name,
-                                  "dtype", b->dtype, "compositions", (int)count, "with_groups",
-                                  (int)with_groups, "rows", (int)rows, "differ", (int)wrong,
-                                  "wrong_compositions", (int)wrong_compositions));
+                        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "shape",
+                                  b->shape->name, "dtype", b->dtype, "kv", b->kv_dtype,
+                                  "compositions", (int)count, "with_groups", (int)with_groups,
+                                  "rows", (int)rows, "differ", (int)wrong, "wrong_compositions",
+                                  (int)wrong_compositions));
     save(b);
     for (uint32_t i = 0; i < TEXTS; i++) {
         free(texts[i].ids);
@@ -611,7 +614,7 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 static int usage(FILE *to)
 {
     fputs("usage: bench_cuda [--figures] [--p1 N [--seconds X]] [--shape NAME]... [--dtype TYPE]\n"
-          "                  [--json FILE] [--library PATH] [--gpu N] [--read-gb-s X] "
+          "                  [--kv TYPE] [--json FILE] [--library PATH] [--gpu N] [--read-gb-s X] "
           "[--mma-tflops X] [--wgmma-tflops X]\n"
           "                  [--no-graphs] [--no-dependent] [--small]\n",
           to);
@@ -620,11 +623,12 @@ static int usage(FILE *to)
 
 int main(int argc, char **argv)
 {
-    bench b = {.dtype = "bf16"};
+    bench b = {.dtype = "bf16", .kv_dtype = "bf16"};
     cuda_runner_params params = {0};
     const cuda_shape *shapes[RAD_COUNT(cuda_shapes)];
     uint32_t num_shapes = 0, compositions = 0;
     bool wants_figures = false;
+    rad_dtype kv;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
         const struct {
@@ -648,6 +652,8 @@ int main(int argc, char **argv)
             shapes[num_shapes++] = shape;
         else if (!strcmp(word, "--dtype") && (!strcmp(value, "bf16") || !strcmp(value, "q8_0")))
             b.dtype = value;
+        else if (!strcmp(word, "--kv") && kv_dtype_find(value, &kv))
+            b.kv_dtype = value;
         else if (!strcmp(word, "--json"))
             b.path = value;
         else if (!strcmp(word, "--library"))

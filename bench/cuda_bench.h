@@ -63,7 +63,7 @@ typedef struct cuda_bench {
     cuda_stream stream;
     cuda_event begin, end;
     const char *ptx;
-    cuda_ptr pool; /* random bf16 */
+    cuda_ptr pool; /* random bf16; as fp8 it has no NaN, either */
     size_t pool_bytes;
     double read_rate; /* bytes a second: the fastest that kernels alone read the pool */
 } cuda_bench;

@@ -23,10 +23,11 @@
 #   products   each kernel's own figures: products, attention, copies
 #   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
 #   p1_q8_0, exam_q8_0, figures_q8_0   the same with weights in Q8_0
+#   p1_fp8, figures_fp8   the same with K and V in fp8 (e4m3)
 #   torch      what torch takes for the same products and attention, where python3 has it
 #   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
 set -u
-all="ceilings kernels p1 exam figures p1_q8_0 exam_q8_0 figures_q8_0 products torch sanitizer"
+all="ceilings kernels p1 exam figures p1_q8_0 exam_q8_0 figures_q8_0 p1_fp8 figures_fp8 products torch sanitizer"
 
 say() { echo "gpu-verify: $*"; }
 die() { echo "gpu-verify: $*" >&2; exit 2; }
@@ -122,10 +123,10 @@ step_kernels() {
     [ $failed = 0 ] && [ $ran -gt 0 ]
 }
 
-# p1_of DTYPE JSON, exam_of DTYPE NAME, figures_of DTYPE JSON
+# p1_of DTYPE KV JSON, exam_of DTYPE NAME, figures_of DTYPE KV JSON
 p1_of() {
     has bench_cuda || return 77
-    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype "$1" --json "$2" \
+    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype "$1" --kv "$2" --json "$3" \
         $library_option $small
 }
 
@@ -142,17 +143,19 @@ exam_of() {
 
 figures_of() {
     has bench_cuda || return 77
-    ours bench_cuda --figures --dtype "$1" --json "$2" $library_option $small \
+    ours bench_cuda --figures --dtype "$1" --kv "$2" --json "$3" $library_option $small \
         --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
         --wgmma-tflops "$(number wgmma_tflops)"
 }
 
-step_p1() { p1_of bf16 "$out/p1.json"; }
-step_p1_q8_0() { p1_of q8_0 "$out/p1_q8_0.json"; }
+step_p1() { p1_of bf16 bf16 "$out/p1.json"; }
+step_p1_q8_0() { p1_of q8_0 bf16 "$out/p1_q8_0.json"; }
+step_p1_fp8() { p1_of bf16 fp8_e4m3 "$out/p1_fp8.json"; }
 step_exam() { exam_of bf16 exam; }
 step_exam_q8_0() { exam_of q8_0 exam_q8_0; }
-step_figures() { figures_of bf16 "$out/figures.json"; }
-step_figures_q8_0() { figures_of q8_0 "$out/figures_q8_0.json"; }
+step_figures() { figures_of bf16 bf16 "$out/figures.json"; }
+step_figures_q8_0() { figures_of q8_0 bf16 "$out/figures_q8_0.json"; }
+step_figures_fp8() { figures_of bf16 fp8_e4m3 "$out/figures_fp8.json"; }
 
 # Each one's JSON under its name.
 step_products() {
@@ -202,10 +205,10 @@ limit_of() {
     case $1 in
     ceilings) echo 30 ;;
     kernels) echo 90 ;;
-    p1 | p1_q8_0) echo 60 ;;
+    p1 | p1_q8_0 | p1_fp8) echo 60 ;;
     exam | exam_q8_0) echo 60 ;;
     torch) echo 40 ;;
-    figures | figures_q8_0) echo 120 ;;
+    figures | figures_q8_0 | figures_fp8) echo 120 ;;
     products) echo 90 ;;
     sanitizer) echo 90 ;;
     esac

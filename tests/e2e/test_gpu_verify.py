@@ -29,21 +29,24 @@ def test_a_bundle_verifies_elsewhere():
         top = tmp / "radish-gpu"
         check(not any(top.glob("lib/libc.so*")), "glibc is every machine's own")
         said = call(top / "gpu-verify.sh", "--run", "--out", tmp / "found", "--small", "--only",
-                    "ceilings,p1,figures,p1_q8_0,figures_q8_0,torch", "--library", top / "lib/libcuda-emulated.so", cwd=tmp)
+                    "ceilings,p1,figures,p1_q8_0,figures_q8_0,p1_fp8,figures_fp8,torch", "--library",
+                    top / "lib/libcuda-emulated.so", cwd=tmp)
         found = json.loads((tmp / "found/result.json").read_text())["steps"]
-        for step in ("ceilings", "p1", "figures", "p1_q8_0", "figures_q8_0"):
+        for step in ("ceilings", "p1", "figures", "p1_q8_0", "figures_q8_0", "p1_fp8", "figures_fp8"):
             check(found[step]["run"]["status"] == "ok", step, said)
         check(found["torch"]["run"]["status"] in ("ok", "skipped"), said)
         check(found["ceilings"]["found"]["read_gb_s"] > 0 and found["ceilings"]["found"]["wgmma_tflops"] > 0, found)
-        for form, dtype in (("", "bf16"), ("_q8_0", "q8_0")):
+        for form, dtype, kv in (("", "bf16", "bf16"), ("_q8_0", "q8_0", "bf16"), ("_fp8", "bf16", "fp8_e4m3")):
             p1 = found["p1" + form]["found"]["p1"]
-            check(p1["compositions"] >= 1 and p1["rows"] > 0 and p1["differ"] == 0 and p1["dtype"] == dtype, p1)
+            check(p1["compositions"] >= 1 and p1["rows"] > 0 and p1["differ"] == 0 and p1["dtype"] == dtype and
+                  p1["kv"] == kv, p1)
             rows = found["figures" + form]["found"]["rows"]
-            kinds = {(row["what"], row["dtype"]) for row in rows}
-            check(kinds == {(kind, dtype) for kind in ("decode", "prefill", "tree", "load")}, kinds)
+            kinds = {(row["what"], row["dtype"], row["kv"]) for row in rows}
+            check(kinds == {(kind, dtype, kv) for kind in ("decode", "prefill", "tree", "load")}, kinds)
         tables = call(sys.executable, ROOT / "tools/gpu-report.py", "--print", tmp / "found/result.json")
         check("emulated GPU (sm_90)" in tables and "| toy | prefill of 48 |" in tables and
-              "| toy in Q8_0 | prefill of 48 |" in tables, tables)
+              "| toy in Q8_0 | prefill of 48 |" in tables and
+              "| toy with K and V in fp8 | prefill of 48 |" in tables, tables)
         # A step that fails is told, and what others found stays.
         call(top / "gpu-verify.sh", "--run", "--out", tmp / "found", "--small", "--only", "p1", "--library",
              tmp / "none.so", cwd=tmp, want=1)
