@@ -211,7 +211,8 @@ static inline void run_crowd_kv(const tiny_model *shape, weights_policy weights,
         if (n) go_on(&c, who, counts, n, false);
     }
     const cuda_runner_stats stats = cuda_runner_get_stats(c.r);
-    CHECK(stats.graph_steps >= DECODED / 2 && stats.captured > 1);
+    /* A step of nobody is none, and one of all may be padded past what the runner has rows for. */
+    CHECK(stats.graph_steps >= DECODED / 4 && stats.captured > 1);
     rad_req_to_token_pool_destroy(c.rows);
     rad_token_to_kv_pool_destroy(c.kv);
     runner_destroy(c.r);
