@@ -5,7 +5,8 @@
  * is, conversations and raw text. Then every conversation once more, padded so that all but
  * its last token come out of the cache in whole pages: cold, and with the page that holds
  * the end of the question exchanged with that of another question. RADISH_TEST_DEVICE=cuda has a
- * GPU take it, RADISH_TEST_DTYPE=q8_0 has its matrices rounded to that. */
+ * GPU take it, RADISH_TEST_DTYPE=q8_0 has its matrices rounded to that, RADISH_TEST_KV=fp8_e4m3 its K
+ * and V. */
 #include "engine_rig.h"
 #include "gear/swap_pages.h"
 
@@ -194,6 +195,7 @@ static void run(rad_dtype dtype)
     engine_params p = {.model_path = engine_strdup(&env, in_root("models/radish-tiny.gguf")),
                        .device = getenv("RADISH_TEST_DEVICE"),
                        .dtype = dtype,
+                       .kv_cache_dtype = getenv("RADISH_TEST_KV"),
                        .weights = in_q8_0 ? WEIGHTS_AS_Q8_0 : WEIGHTS_AS_DTYPE,
                        .num_threads = 1, /* on a busy machine two wait for each other */
                        .page_size = PAGE,

@@ -48,8 +48,6 @@ def checks(result):
                      outcome(result, "p1" + form),
                      f"{p1['compositions']} batches ({p1['with_groups']} with groups), {p1['rows']} rows, "
                      f"{p1['differ']} differ" if p1 else ""))
-        if form == "_fp8":
-            continue
         rows.append(("the shipped model's exam" + words, outcome(result, "exam" + form),
                      f"{exam['right']} of {exam['asked']} right" if exam else ""))
     rows.append(("compute-sanitizer, memcheck and racecheck", outcome(result, "sanitizer"),

@@ -23,11 +23,11 @@
 #   products   each kernel's own figures: products, attention, copies
 #   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
 #   p1_q8_0, exam_q8_0, figures_q8_0   the same with weights in Q8_0
-#   p1_fp8, figures_fp8   the same with K and V in fp8 (e4m3)
+#   p1_fp8, exam_fp8, figures_fp8      the same with K and V in fp8 (e4m3)
 #   torch      what torch takes for the same products and attention, where python3 has it
 #   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
 set -u
-all="ceilings kernels p1 exam figures p1_q8_0 exam_q8_0 figures_q8_0 p1_fp8 figures_fp8 products torch sanitizer"
+all="ceilings kernels p1 exam figures p1_q8_0 exam_q8_0 figures_q8_0 p1_fp8 exam_fp8 figures_fp8 products torch sanitizer"
 
 say() { echo "gpu-verify: $*"; }
 die() { echo "gpu-verify: $*" >&2; exit 2; }
@@ -123,7 +123,7 @@ step_kernels() {
     [ $failed = 0 ] && [ $ran -gt 0 ]
 }
 
-# p1_of DTYPE KV JSON, exam_of DTYPE NAME, figures_of DTYPE KV JSON
+# p1_of DTYPE KV JSON, exam_of DTYPE KV NAME, figures_of DTYPE KV JSON
 p1_of() {
     has bench_cuda || return 77
     ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype "$1" --kv "$2" --json "$3" \
@@ -133,11 +133,12 @@ p1_of() {
 exam_of() {
     long=1
     [ -z "$small" ] || long=0
-    RADISH_TEST_DEVICE=cuda RADISH_TEST_DTYPE=$1 RADISH_TEST_LONG=$long ours test_shipped_model >"$out/$2.txt" 2>&1
+    RADISH_TEST_DEVICE=cuda RADISH_TEST_DTYPE=$1 RADISH_TEST_KV=$2 RADISH_TEST_LONG=$long \
+        ours test_shipped_model >"$out/$3.txt" 2>&1
     code=$?
-    cat "$out/$2.txt"
+    cat "$out/$3.txt"
     awk -F'[ (]' '/ right \(/ { printf "{\"right\": %d, \"asked\": %d}\n", $2, $4; exit }' \
-        "$out/$2.txt" >"$out/$2.json"
+        "$out/$3.txt" >"$out/$3.json"
     return $code
 }
 
@@ -151,8 +152,9 @@ figures_of() {
 step_p1() { p1_of bf16 bf16 "$out/p1.json"; }
 step_p1_q8_0() { p1_of q8_0 bf16 "$out/p1_q8_0.json"; }
 step_p1_fp8() { p1_of bf16 fp8_e4m3 "$out/p1_fp8.json"; }
-step_exam() { exam_of bf16 exam; }
-step_exam_q8_0() { exam_of q8_0 exam_q8_0; }
+step_exam() { exam_of bf16 bf16 exam; }
+step_exam_q8_0() { exam_of q8_0 bf16 exam_q8_0; }
+step_exam_fp8() { exam_of bf16 fp8_e4m3 exam_fp8; }
 step_figures() { figures_of bf16 bf16 "$out/figures.json"; }
 step_figures_q8_0() { figures_of q8_0 bf16 "$out/figures_q8_0.json"; }
 step_figures_fp8() { figures_of bf16 fp8_e4m3 "$out/figures_fp8.json"; }
@@ -206,7 +208,7 @@ limit_of() {
     ceilings) echo 30 ;;
     kernels) echo 90 ;;
     p1 | p1_q8_0 | p1_fp8) echo 60 ;;
-    exam | exam_q8_0) echo 60 ;;
+    exam | exam_q8_0 | exam_fp8) echo 60 ;;
     torch) echo 40 ;;
     figures | figures_q8_0 | figures_fp8) echo 120 ;;
     products) echo 90 ;;
