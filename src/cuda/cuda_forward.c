@@ -75,7 +75,7 @@ static size_t place(const model_config *c, const cuda_layout *layout, const cuda
     b->part_v = take(&used, cuda_attention_part_v_bytes(&l->views[0], l->most_parts), 1);
     b->part_ms = take(&used, cuda_attention_part_ms_bytes(&l->views[0], l->most_parts), 1);
     b->step = take(&used, cuda_step_block_bytes(l), 1);
-    b->table = take(&used, cuda_slots_bytes(l->requests, l->context), 1);
+    b->table = take(&used, cuda_slots_bytes(cuda_step_slot_rows(l), l->context), 1);
     b->logits = take(&used, l->logits, b->logits_ld * f);
     size_t zeros; /* all of it is */
     b->sample_block = take(&used, cuda_sample_block_bytes(&l->sample), 1);
@@ -290,6 +290,12 @@ static void multiply(walk *w, const cuda_matrix *m, cuda_ptr x, uint64_t bias)
     w->y.norm = 0;
 }
 
+/* Whether K and V of this layer lie in window memory. */
+static bool in_window_memory(const walk *w, const layer_config *l)
+{
+    return w->p->window_pool && l->window;
+}
+
 static void scale_rows(walk *w, const layer_config *l, const cuda_layer *m)
 {
     const row_scales_args a = {.y = at(w->p->buffers->y),
@@ -319,6 +325,7 @@ static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const
 {
     const model_config *c = w->p->config;
     const bool turns = l->rope != ROPE_NONE, of_rows = c->arch->qk_norm == QK_NORM_ROW;
+    const bool windowed = in_window_memory(w, l);
     const qkv_args a = {.y = at(w->p->buffers->y),
                         .bias = weight(w, m->qkv_bias),
                         .q_norm = weight(w, m->q_norm),
@@ -327,7 +334,7 @@ static void place_qkv(walk *w, const layer_config *l, const cuda_layer *m, const
                         .rope = turns ? weight(w, w->p->layout->rope[l->rope]) : NULL,
                         .q_factors = weight(w, w->p->layout->q_factors),
                         .positions = table(w, w->s->at_positions),
-                        .slots = table(w, w->s->at_slots),
+                        .slots = table(w, windowed ? w->s->at_window_slots : w->s->at_slots),
                         .q = at(w->p->buffers->q),
                         .k = kv->at.k,
                         .v = kv->at.v,
@@ -362,12 +369,15 @@ static void attend(walk *w, const layer_config *l, const cuda_layer *m, const cu
 {
     const cuda_buffers *b = w->p->buffers;
     const cuda_step_view *v = view_of(w->s, l);
+    const cuda_step_limits *limits = w->p->limits;
+    const size_t rows = in_window_memory(w, l) ? cuda_slots_bytes(limits->requests, limits->context)
+                                               : 0;
     const attention_args a = {.q = at(b->q),
                               .k = kv->at.k,
                               .v = kv->at.v,
                               .k_stride = kv->at.k_stride,
                               .v_stride = kv->at.v_stride,
-                              .slots = at(b->table),
+                              .slots = at(b->table + rows),
                               .units = table(w, v->at_units),
                               .num_units = table(w, v->at_count),
                               .unit_tokens = at(b->step),
@@ -453,6 +463,13 @@ static void activate(walk *w, const layer_config *l, const cuda_layer *m)
     if (rounded) round_rows(w, &m->ffn_down, QUANTISE_BF16, b->act, m->ffn_down.x_ld, w->s->tokens);
 }
 
+rad_status cuda_pass_kv(const cuda_pass *p, uint32_t layer, cuda_kv *out, rad_error *err)
+{
+    const layer_config *l = &p->config->layers[layer];
+    if (!p->window_pool) return cuda_kv_of(p->pool, l->attn_layer, out, err);
+    return cuda_kv_of(l->window ? p->window_pool : p->pool, l->kv_layer, out, err);
+}
+
 static rad_status run_layer(walk *w, uint32_t i)
 {
     const layer_config *l = &w->p->config->layers[i];
@@ -461,7 +478,7 @@ static rad_status run_layer(walk *w, uint32_t i)
     cuda_kv kv;
     add_norm(w, m->attn_norm, &m->qkv, false);
     multiply(w, &m->qkv, b->norm, 0);
-    rad_status status = cuda_kv_of(w->p->pool, l->attn_layer, &kv, w->q->err);
+    rad_status status = cuda_pass_kv(w->p, i, &kv, w->q->err);
     if (status != RAD_OK) return status;
     place_qkv(w, l, m, &kv);
     if (i + 1 == w->p->config->num_layers && !w->s->logits) return RAD_OK; /* K and V are written */

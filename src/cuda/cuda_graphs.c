@@ -43,13 +43,15 @@ uint32_t cuda_graphs_tokens(const cuda_graphs *g, const forward_batch *batch,
     return padded <= RAD_MIN(RAD_MIN(l->tokens, l->logits), l->requests) ? padded : 0;
 }
 
-/* Whether the pool is the one that was captured; if not, it will be. */
-static rad_status look_at_pool(cuda_graphs *g, const cuda_pass *p, rad_error *err)
+/* Whether the pools are those that were captured; if not, they will be. */
+static rad_status look_at_pools(cuda_graphs *g, const cuda_pass *p, rad_error *err)
 {
-    bool same = true;
+    const bool windows = p->window_pool != NULL;
+    bool same = g->windows == windows;
+    g->windows = windows;
     for (uint32_t i = 0; i < g->num_layers; i++) {
         const cuda_kv was = g->kv[i];
-        rad_status status = cuda_kv_of(p->pool, i, &g->kv[i], err);
+        rad_status status = cuda_pass_kv(p, i, &g->kv[i], err);
         if (status != RAD_OK) return status;
         same = same && g->kv[i].at.k == was.at.k && g->kv[i].at.v == was.at.v &&
                g->kv[i].at.k_stride == was.at.k_stride && g->kv[i].at.v_stride == was.at.v_stride &&
@@ -84,7 +86,7 @@ static rad_status capture(cuda_graphs *g, const cuda_pass *p, const cuda_step *s
 rad_status cuda_graphs_run(cuda_graphs *g, const cuda_pass *p, const cuda_step *s, cuda_queue *q)
 {
     const cuda_driver *cu = g->gpu->cu;
-    rad_status status = look_at_pool(g, p, q->err);
+    rad_status status = look_at_pools(g, p, q->err);
     if (status != RAD_OK) return status;
     cuda_graph_exec *exec = &g->execs[index_of(s->tokens)];
     if (!*exec) status = capture(g, p, s, q, exec);

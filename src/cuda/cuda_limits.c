@@ -19,6 +19,7 @@ static bool add_view(const layer_config *l, uint32_t kv, cuda_step_limits *limit
         v++;
     if (v == CUDA_VIEWS) return false;
     if (v == limits->num_views) limits->num_views++;
+    if (l->window) limits->window = l->window;
     limits->views[v] = (cuda_attention_shape){.heads = l->num_heads,
                                               .kv_heads = l->num_kv_heads,
                                               .head_dim = l->head_dim,

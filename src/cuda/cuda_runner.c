@@ -67,7 +67,8 @@ static rad_status run_step(cuda_runner *r, const forward_batch *batch, bool want
                             .buffers = &r->buffers,
                             .limits = &r->limits,
                             .weights = r->weights.at,
-                            .pool = batch->token_to_kv_pool};
+                            .pool = batch->token_to_kv_pool,
+                            .window_pool = batch->window_kv_pool};
     uint32_t padded = cuda_graphs_tokens(&r->graphs, batch, &r->limits);
     cuda_step step;
     rad_status status = upload(r, batch, &padded, &step, err);
@@ -87,6 +88,14 @@ static rad_status run_step(cuda_runner *r, const forward_batch *batch, bool want
     return r->num_logits ? RAD_OK : cuda_runner_synchronize(r, err);
 }
 
+/* NULL is fine: batch_check says where there must be one. */
+static bool is_ours(const cuda_runner *r, const rad_token_to_kv_pool *pool)
+{
+    if (!pool) return true;
+    const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
+    return p->device == r->device && p->dtype == r->base.info.kv_dtype && !p->start_layer;
+}
+
 static rad_status check_batch(cuda_runner *r, const forward_batch *batch, rad_error *err)
 {
     if (r->broken.status)
@@ -97,15 +106,14 @@ static rad_status check_batch(cuda_runner *r, const forward_batch *batch, rad_er
     if (batch->num_reqs >= r->limits.requests)
         return rad_fail(err, RAD_E_LIMIT, "cuda: %u requests, at most %u are possible",
                         batch->num_reqs, r->limits.requests - 1);
-    const rad_token_to_kv_pool_params *pool = rad_kv_pool_params(batch->token_to_kv_pool);
-    if (pool->device != r->device || pool->dtype != r->base.info.kv_dtype || pool->start_layer)
-        return rad_fail(err, RAD_E_INVAL, "cuda: the KV pool is not one that this runner made");
-    return RAD_OK;
+    if (is_ours(r, batch->token_to_kv_pool) && is_ours(r, batch->window_kv_pool)) return RAD_OK;
+    return rad_fail(err, RAD_E_INVAL, "cuda: the KV pool is not one that this runner made");
 }
 
 static void count_reads(const cuda_runner *r, const forward_batch *batch)
 {
-    const size_t token_bytes = r->base.info.full_token_bytes / RAD_MAX(r->config.num_attention, 1u);
+    const size_t token_bytes = runner_token_bytes(&r->base.info, RUNNER_ALL_LAYERS) /
+                               RAD_MAX(r->config.num_attention, 1u);
     for (uint32_t v = 0; v < r->limits.num_views; v++) {
         const uint32_t window = r->limits.views[v].window;
         uint32_t layers = 0;
@@ -262,7 +270,8 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
         status = cuda_buffers_init(&r->gpu, r->stream, r->kernels.maps, &r->config, &r->layout,
                                    &r->limits, &r->buffers, err);
     if (status == RAD_OK)
-        status = cuda_slots_init(&r->env, r->limits.requests, r->limits.context, &r->slots, err);
+        status = cuda_slots_init(&r->env, cuda_step_slot_rows(&r->limits), r->limits.context,
+                                 &r->slots, err);
     if (status == RAD_OK) status = make_blocks(r, err);
     if (status == RAD_OK)
         status = cuda_graphs_init(&r->env, &r->gpu, r->config.num_attention, p->no_graphs,
@@ -299,7 +308,6 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
 runner_info cuda_runner_info(const model_config *config, rad_dtype kv_dtype)
 {
     runner_info info = model_runner_info(config, kv_dtype);
-    info.window_layers = info.sliding_window = 0; /* all K and V are kept, masked by position */
     info.hidden_dim = 0;
     info.num_threads = 0;
     return runner_with_token_bytes(info);

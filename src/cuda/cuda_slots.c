@@ -1,7 +1,7 @@
 /* cuda_slots.c - see cuda_slots.h. A row that changed nowhere costs a memcmp. */
 #include "cuda/cuda_slots.h"
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024, NO_SLOT = -1 /* in the shadow: differs from all that is compared */ };
 
 rad_status cuda_slots_init(const rad_env *env, uint32_t rows, uint32_t ld, cuda_slots *out,
                            rad_error *err)
@@ -39,13 +39,24 @@ static uint32_t first_difference(const rad_slot *a, const rad_slot *b, uint32_t 
     return i;
 }
 
-uint32_t cuda_slots_compare(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t count,
-                            rad_slot *values, uint32_t at, uint32_t room, slot_patch *patch)
+/* So many of the first `count` slots are known; at least `from`, those that nobody looked at as
+ * NO_SLOT. */
+static uint32_t known_from(cuda_slots *s, uint32_t row, uint32_t from, uint32_t count)
 {
     rad_slot *shadow = s->shadow + (size_t)row * s->ld;
-    const uint32_t known = RAD_MIN(s->known[row], count);
-    const uint32_t first = first_difference(slots, shadow, known);
-    s->compared += known;
+    for (; s->known[row] < from; s->known[row]++)
+        shadow[s->known[row]] = NO_SLOT;
+    return RAD_MIN(s->known[row], count);
+}
+
+uint32_t cuda_slots_compare(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t from,
+                            uint32_t count, rad_slot *values, uint32_t at, uint32_t room,
+                            slot_patch *patch)
+{
+    rad_slot *shadow = s->shadow + (size_t)row * s->ld;
+    const uint32_t known = known_from(s, row, from, count);
+    const uint32_t first = from + first_difference(slots + from, shadow + from, known - from);
+    s->compared += known - from;
     if (first == count) return 0;
     uint32_t end = count;
     while (end <= known && slots[end - 1] == shadow[end - 1]) /* `first` differs */
@@ -60,10 +71,12 @@ uint32_t cuda_slots_compare(cuda_slots *s, uint32_t row, const rad_slot *slots, 
     return changed;
 }
 
-uint32_t cuda_slots_take(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t count)
+uint32_t cuda_slots_take(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t from,
+                         uint32_t count)
 {
     rad_slot *shadow = s->shadow + (size_t)row * s->ld;
-    const uint32_t first = first_difference(slots, shadow, RAD_MIN(s->known[row], count));
+    const uint32_t known = known_from(s, row, from, count);
+    const uint32_t first = from + first_difference(slots + from, shadow + from, known - from);
     memcpy(shadow + first, slots + first, (count - first) * sizeof *slots);
     s->known[row] = RAD_MAX(s->known[row], count);
     s->patched += count - first;

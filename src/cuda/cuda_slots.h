@@ -7,6 +7,9 @@
  *     row       | 7 8 9 40 41 |        patch: row 3, position 3, 2 slots: 40 41
  *     shadow    | 7 8 9  .  . |
  *
+ * Rows of window memory are true only where their request still sees (forward_batch.h): they are
+ * compared from there on.
+ *
  * It does not matter whose rows they are: a row of another pool is a row with other slots. */
 #ifndef CUDA_CUDA_SLOTS_H
 #define CUDA_CUDA_SLOTS_H
@@ -17,7 +20,7 @@
 
 typedef struct cuda_slots {
     rad_slot *shadow; /* [rows][ld] what is there, or will be after the step that was built last */
-    uint32_t *known;  /* [rows] so many slots of the shadow are true */
+    uint32_t *known;  /* [rows] so many slots of the shadow are true, or NO_SLOT */
     uint32_t rows, ld;
     uint64_t compared, patched; /* slots, so far */
 } cuda_slots;
@@ -35,13 +38,16 @@ void cuda_slots_fini(const rad_env *env, cuda_slots *s);
 /* The device may have anything: a step failed whose patches it should have got. */
 void cuda_slots_forget(cuda_slots *s);
 
-/* Compares the first `count` slots of a row. What changed, if anything, is written to values[at ..)
+/* Compares the slots [from, count) of a row: what stands before is not looked at, and nobody reads
+ * it on the device until it was compared. What changed, if anything, is written to values[at ..)
  * and *patch; the shadow has it from now on. Returns how many slots, 0: nothing changed; or
- * UINT32_MAX: there are more than `room`, and neither values nor the shadow were touched. */
-uint32_t cuda_slots_compare(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t count,
-                            rad_slot *values, uint32_t at, uint32_t room, slot_patch *patch);
+ * UINT32_MAX: there are more than `room`, and neither values nor the shadow have any of them. */
+uint32_t cuda_slots_compare(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t from,
+                            uint32_t count, rad_slot *values, uint32_t at, uint32_t room,
+                            slot_patch *patch);
 
-/* The shadow has the row's slots from now on; returns the first that changed. */
-uint32_t cuda_slots_take(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t count);
+/* The shadow has these slots of the row from now on; returns the first that changed. */
+uint32_t cuda_slots_take(cuda_slots *s, uint32_t row, const rad_slot *slots, uint32_t from,
+                         uint32_t count);
 
 #endif

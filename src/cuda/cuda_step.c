@@ -29,6 +29,7 @@ static size_t place(const cuda_step_limits *l, uint32_t tokens, uint32_t logits,
     s->at_ids = take(&used, tokens, sizeof(rad_token));
     s->at_positions = take(&used, tokens, sizeof(uint32_t));
     s->at_slots = take(&used, tokens, sizeof(rad_slot));
+    s->at_window_slots = take(&used, l->window ? tokens : 0, sizeof(rad_slot));
     s->at_rows = take(&used, logits, sizeof(uint32_t));
     s->at_patches = take(&used, patches, sizeof(slot_patch));
     for (uint32_t v = 0; v < l->num_views; v++) {
@@ -49,7 +50,7 @@ static uint32_t units_in_graph(uint32_t padded)
 size_t cuda_step_block_bytes(const cuda_step_limits *l)
 {
     cuda_step s;
-    size_t used = place(l, l->tokens, RAD_MAX(l->logits, 1u), l->requests, &s);
+    size_t used = place(l, l->tokens, RAD_MAX(l->logits, 1u), cuda_step_slot_rows(l), &s);
     for (uint32_t v = 0; v < l->num_views; v++) {
         take(&used, most_units(l), sizeof(attention_unit));
         take(&used, most_unit_tokens(l), sizeof(uint32_t));
@@ -78,6 +79,14 @@ typedef struct build {
     rad_error *err;
 } build;
 
+static void fill_slots(const build *b, uint32_t at, const rad_slot *slots)
+{
+    const uint32_t n = b->batch->num_tokens;
+    rad_slot *to = (rad_slot *)(void *)(b->block + at);
+    memcpy(to, slots, n * sizeof *to);
+    memset(to + n, 0, (b->step->tokens - n) * sizeof *to); /* page 0 is the dummy */
+}
+
 static void fill_tokens(const build *b)
 {
     const forward_batch *batch = b->batch;
@@ -85,14 +94,13 @@ static void fill_tokens(const build *b)
     const uint32_t n = batch->num_tokens, more = s->tokens - n;
     rad_token *ids = (rad_token *)(void *)(b->block + s->at_ids);
     uint32_t *positions = (uint32_t *)(void *)(b->block + s->at_positions);
-    rad_slot *to = (rad_slot *)(void *)(b->block + s->at_slots);
     uint32_t *rows = (uint32_t *)(void *)(b->block + s->at_rows);
     memcpy(ids, batch->input_ids, n * sizeof *ids);
     memset(ids + n, 0, more * sizeof *ids);
     memcpy(positions, batch->positions, n * sizeof *positions);
     memset(positions + n, 0, more * sizeof *positions);
-    memcpy(to, batch->out_cache_loc, n * sizeof *to);
-    memset(to + n, 0, more * sizeof *to); /* page 0 is the dummy */
+    fill_slots(b, s->at_slots, batch->out_cache_loc);
+    if (batch->window_kv_pool) fill_slots(b, s->at_window_slots, batch->window_out_cache_loc);
     memcpy(rows, batch->logits_indices, batch->num_logits * sizeof *rows);
     memset(rows + batch->num_logits, 0, (s->logits - batch->num_logits) * sizeof *rows);
 }
@@ -141,27 +149,41 @@ static rad_status fill_views(build *b, bool padded, char *scratch)
     return RAD_OK;
 }
 
-/* A request's row as the step sees it. Rows whose new slots do not fit go on their own. */
-static rad_status fill_row(build *b, uint32_t req, uint32_t at, uint32_t *values, slot_patch *patch)
+/* The slots [from, ...) of a request's row as the step sees it, which the device has as row `to`.
+ * Rows whose new slots do not fit go on their own. */
+static rad_status fill_row(build *b, const rad_slot *slots, uint32_t to, uint32_t from,
+                           uint32_t count, uint32_t at, uint32_t *values, slot_patch *patch)
 {
-    const rad_row row = b->batch->req_pool_indices[req];
-    const uint32_t count = b->batch->seq_lens[req];
-    const rad_slot *slots = rad_req_to_token_row(b->batch->req_to_token_pool, row);
-    if ((uint32_t)row >= b->slots->rows || count > b->slots->ld)
-        return rad_fail(b->err, RAD_E_LIMIT,
-                        "cuda: request %u has %u tokens and is on row %d; the GPU was set up for "
-                        "%u rows of %u tokens",
-                        req, count, (int)row, b->slots->rows - 1, b->slots->ld);
-    const uint32_t changed = cuda_slots_compare(b->slots, (uint32_t)row, slots, count,
+    const uint32_t changed = cuda_slots_compare(b->slots, to, slots, from, count,
                                                 (rad_slot *)(void *)b->block, at + *values,
                                                 b->l->most_values - *values, patch);
     if (changed != UINT32_MAX) {
         *values += changed;
         return RAD_OK;
     }
-    const uint32_t first = cuda_slots_take(b->slots, (uint32_t)row, slots, count);
-    return b->send(b->user, ((uint64_t)(uint32_t)row * b->slots->ld + first) * sizeof *slots,
-                   slots + first, count - first, b->err);
+    const uint32_t first = cuda_slots_take(b->slots, to, slots, from, count);
+    return b->send(b->user, ((uint64_t)to * b->slots->ld + first) * sizeof *slots, slots + first,
+                   count - first, b->err);
+}
+
+/* The request's row of one kind. */
+static rad_status fill_kind(build *b, uint32_t req, bool window, uint32_t at, uint32_t *values,
+                            slot_patch *patch)
+{
+    const forward_batch *batch = b->batch;
+    const rad_row row = batch->req_pool_indices[req];
+    const uint32_t count = batch->seq_lens[req], prefix = batch->extend_prefix_lens[req];
+    if ((uint32_t)row >= b->l->requests || count > b->slots->ld)
+        return rad_fail(b->err, RAD_E_LIMIT,
+                        "cuda: request %u has %u tokens and is on row %d; the GPU was set up for "
+                        "%u rows of %u tokens",
+                        req, count, (int)row, b->l->requests - 1, b->slots->ld);
+    if (window)
+        return fill_row(b, rad_req_to_token_row(batch->window_rows, row),
+                        b->l->requests + (uint32_t)row, forward_first_key(b->l->window, prefix),
+                        count, at, values, patch);
+    return fill_row(b, rad_req_to_token_row(batch->req_to_token_pool, row), (uint32_t)row, 0, count,
+                    at, values, patch);
 }
 
 static rad_status fill_rows(build *b, bool padded)
@@ -169,12 +191,13 @@ static rad_status fill_rows(build *b, bool padded)
     const uint32_t at = (uint32_t)(b->used / sizeof(rad_slot));
     slot_patch *patches = (slot_patch *)(void *)(b->block + b->step->at_patches);
     uint32_t values = 0, num_patches = 0;
-    for (uint32_t i = 0; i < b->batch->num_reqs; i++) {
-        slot_patch patch = {0};
-        rad_status status = fill_row(b, i, at, &values, &patch);
-        if (status != RAD_OK) return status;
-        if (patch.count) patches[num_patches++] = patch;
-    }
+    for (uint32_t i = 0; i < b->batch->num_reqs; i++)
+        for (int window = 0; window <= (b->batch->window_kv_pool != NULL); window++) {
+            slot_patch patch = {0};
+            rad_status status = fill_kind(b, i, window, at, &values, &patch);
+            if (status != RAD_OK) return status;
+            if (patch.count) patches[num_patches++] = patch;
+        }
     if (padded)
         memset(patches + num_patches, 0, (b->step->patches - num_patches) * sizeof *patches);
     else
@@ -189,7 +212,7 @@ rad_status cuda_step_build(const cuda_step_limits *l, const forward_batch *batch
 {
     const uint32_t tokens = padded ? padded : batch->num_tokens;
     const uint32_t logits = padded ? padded : batch->num_logits;
-    const uint32_t patches = padded ? padded : batch->num_reqs;
+    const uint32_t patches = (padded ? padded : batch->num_reqs) * (batch->window_kv_pool ? 2 : 1);
     build b = {l,  batch, slots, send, user, block, out, place(l, tokens, logits, patches, out),
                err};
     fill_tokens(&b);

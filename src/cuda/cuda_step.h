@@ -8,6 +8,9 @@
  * from the block's beginning. A step may be padded to more tokens than it has: those are token 0 at
  * position 0, whose K and V go to the dummy page and which nothing attends for.
  *
+ * Where layers with a window have memory of their own there are slots and rows of two kinds: one
+ * block and one table of rows have both.
+ *
  * A view is attention of the layers that see as far: without a window, or with one. */
 #ifndef CUDA_CUDA_STEP_H
 #define CUDA_CUDA_STEP_H
@@ -26,6 +29,8 @@ typedef struct cuda_step_limits {
     cuda_attention_launch attention;
     uint32_t num_views;
     cuda_attention_shape views[CUDA_VIEWS];
+    uint32_t window; /* of the layers that have one; 0: none has. Their rows of slots, where they
+                      * have memory of their own, lie behind those of the others */
     cuda_sample_limits sample;
 } cuda_step_limits;
 
@@ -38,10 +43,16 @@ typedef struct cuda_step_view {
 
 typedef struct cuda_step {
     uint32_t tokens, logits, patches; /* of which kernels are launched, padding counted */
-    uint32_t at_ids, at_positions, at_slots, at_rows, at_patches;
+    uint32_t at_ids, at_positions, at_slots, at_window_slots, at_rows, at_patches;
     cuda_step_view views[CUDA_VIEWS];
     size_t bytes; /* to be uploaded */
 } cuda_step;
+
+/* Rows of slots that the device has: of requests, and of their windows. */
+static inline uint32_t cuda_step_slot_rows(const cuda_step_limits *l)
+{
+    return l->window ? 2 * l->requests : l->requests;
+}
 
 /* The largest block, and host memory that building takes besides. */
 size_t cuda_step_block_bytes(const cuda_step_limits *l);

@@ -251,6 +251,7 @@ static void run_p1(const tiny_model *shape, rad_dtype kv, int capability, uint32
     the_fake()->fake_cuda_order(w.seed);
     w.make_prompt = tiers ? make_question : make_prompt;
     scheduler_params p = witness_params(page_size, tiers ? CONTEXT + 48 : 3 * CONTEXT);
+    p.window_total_tokens = shape->window ? 4 * shape->window + 80 : 0; /* a mask when it is cold */
     rad_host_kv_pool_params host = {.struct_size = sizeof host, .layout = below(2), .ratio = 4};
     rad_hicache_params cache = {.struct_size = sizeof cache, .write_policy = below(2) * 2};
     if (tiers) p.hicache = &cache, p.host_pool = &host;
@@ -263,6 +264,7 @@ static void run_p1(const tiny_model *shape, rad_dtype kv, int capability, uint32
     }
     scheduler_destroy(w.s);
     CHECK(w.wrong == 0 && w.rows_checked > 0 && (!tiers || st.loaded_tokens > 0));
+    CHECK(!shape->window == !st.window_total_tokens);
     const cuda_runner_stats stats = cuda_runner_get_stats(gpu);
     print_message("  %s, page %u, seed %llu: %llu rows of logits, %llu steps with groups, %llu of "
                   "%llu in graphs, %llu tokens loaded\n",
@@ -288,6 +290,14 @@ TEST(a_model_with_windows_gives_the_same_bits_warm_and_cold)
 {
     run_p1(&p1_windowed[0], RAD_BF16, 80, 16, false,
            (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
+    run_p1(&p1_windowed[2], RAD_BF16, 90, 1, false,
+           (uint32_t)test_scale(HISTORIES / 4, HISTORIES_LONG));
+}
+
+TEST(windows_that_come_back_from_the_host_give_the_same_bits)
+{
+    run_p1(&p1_windowed[2], RAD_BF16, 80, 16, true,
+           (uint32_t)test_scale(HISTORIES / 4, HISTORIES_LONG));
 }
 
 TEST(what_comes_back_from_the_host_gives_the_same_bits)
@@ -303,6 +313,7 @@ TEST(patches_are_what_changed_in_a_row)
 {
     enum { ROWS = 3, LD = 40, ROUNDS = 3000 };
     rad_slot table[ROWS][LD] = {{0}}, row[LD] = {0}, values[2 * LD];
+    uint32_t seen[ROWS] = {0}; /* rows of windows: what lies before is not on the device */
     const rad_env env = rad_env_or_default(NULL);
     uint64_t state = test_seed();
     uint32_t sent = 0;
@@ -314,18 +325,24 @@ TEST(patches_are_what_changed_in_a_row)
         const uint32_t count = 1 + (uint32_t)(test_random(&state) % LD), at = round % LD;
         for (uint32_t i = (uint32_t)(test_random(&state) % LD); i < count; i++)
             row[i] += test_random(&state) % 3 == 0;
+        const uint32_t from = r ? RAD_MAX(seen[r], (uint32_t)(test_random(&state) % count)) : 0;
+        seen[r] = from;
+        if (from >= count || test_random(&state) % 20 == 0) {
+            seen[r] = 0; /* another request's */
+            continue;
+        }
         slot_patch p = {0};
         const uint32_t room = test_random(&state) % 8 ? LD : 2;
-        uint32_t n = cuda_slots_compare(&s, r, row, count, values, at, room, &p);
+        uint32_t n = cuda_slots_compare(&s, r, row, from, count, values, at, room, &p);
         if (n == UINT32_MAX) {
-            const uint32_t first = cuda_slots_take(&s, r, row, count);
+            const uint32_t first = cuda_slots_take(&s, r, row, from, count);
             memcpy(&table[r][first], row + first, (count - first) * sizeof *row);
         } else if (n) {
             CHECK(n <= room && p.from == at && p.count == n && p.to >= r * LD);
             memcpy(&table[0][0] + p.to, values + p.from, n * sizeof *row);
             sent += n;
         }
-        CHECK(!memcmp(table[r], row, count * sizeof *row));
+        CHECK(!memcmp(table[r] + from, row + from, (count - from) * sizeof *row));
         if (round % 500 == 0) {
             cuda_slots_forget(&s);
             memset(table, 0x77, sizeof table);

@@ -182,6 +182,24 @@ def test_k_and_v_of_fp8_on_a_gpu():
         check(answers[0] == answers[2] and fetched == [0, 0, 32], answers, fetched)
 
 
+def test_windows_have_memory_of_their_own_on_a_gpu():
+    """A gemma2 whose layers, half of them, see 40 tokens: the same answer in window memory and by a mask."""
+    ids, said = [(i * i * 31 + i) % 250 for i in range(150)], []
+    with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
+        model = pathlib.Path(tmp) / "m.gguf"
+        tiny_gguf.write(model, {**tiny_gguf.SPECS["gemma2"], "layers": 2, "context": 1024})
+        for args in ((), ("--disable-hybrid-swa-memory",)):
+            with Server(model, "--device", "cuda", "--max-total-tokens", "400", "--chunked-prefill-size", "32",
+                        "--max-running-requests", "2", *args, env=gpu("capability=80")) as server:
+                told = server.get("/server_info")
+                window = told.get("swa_max_total_num_tokens", 0)
+                check(window == 0 if args else 40 < window < 400, args, told)
+                answer = server.ask("/generate", {"input_ids": ids, "sampling_params": {
+                    "max_new_tokens": 8, "temperature": 0, "ignore_eos": True}})
+                said.append(answer["output_ids"])
+    check(len(said[0]) == 8 and said[0] == said[1], said)
+
+
 def test_pages_of_a_gpu_are_nobody_elses():
     """A store that a GPU of sm_80 has filled has nothing for one of sm_90, nor for the CPU; for one of
     sm_80 it has."""
