@@ -81,14 +81,14 @@ static inline void cuda_bench_did(const cuda_bench *b, int result, const char *w
     cuda_bench_ok(cuda_ok(&b->cu, result, what, &err), &err);
 }
 
-/* Kernels of `file`: its sm_90 form where the GPU and the folder have one. */
+/* Kernels of `file`: its sm_90 form where the folder has one and the GPU is 9.0. */
 static inline cuda_module cuda_bench_load(const cuda_bench *b, const char *folder, const char *file)
 {
     char path[512], *text = NULL;
     rad_error err;
     cuda_module module;
     FILE *in = NULL;
-    if (b->gpu.capability >= 90) {
+    if (b->gpu.capability == 90 && b->cu.version >= 12000) {
         snprintf(path, sizeof path, "%s/%s.sm90.ptx", folder, file);
         in = fopen(path, "rb");
     }

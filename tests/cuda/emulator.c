@@ -412,6 +412,7 @@ const char *emulate(const emulation *launch)
     emulated->random = launch->order * 0x9e3779b97f4a7c15u | 1;
     emulated->model = launch->model;
     emulated->waits_for_previous = 0;
+    emulated->rounded = false;
     emulated->stack_bottom = NULL;
     if (emulated->failed) clean_stacks();
     emulated->failed = false;
@@ -427,4 +428,9 @@ const char *emulate(const emulation *launch)
 uint64_t emulator_waits_for_previous(void)
 {
     return emulated ? emulated->waits_for_previous : 0;
+}
+
+bool emulator_rounded(void)
+{
+    return emulated && emulated->rounded;
 }

@@ -83,4 +83,7 @@ bool emulator_tensor_map(void *map, const void *memory, uint64_t columns, uint64
 /* How many threads of the last launch called wait_previous. */
 uint64_t emulator_waits_for_previous(void);
 
+/* Whether it multiplied by instructions that round as its model says. */
+bool emulator_rounded(void);
+
 #endif

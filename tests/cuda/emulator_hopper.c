@@ -252,6 +252,7 @@ static void end_product(u32 w, const product *p)
         } d = {{{0}}};
         if (p->accumulate) gather_sums(registers, tile * 4, d.bits);
         tensor_core_bf16(emulated->model, d.f32, a, b + tile * 8);
+        emulated->rounded = true;
         scatter_sums(registers, tile * 4, d.bits);
     }
     if (--p->to->products) return;

@@ -132,7 +132,7 @@ typedef struct scheduler {
     u64 order, random;
     tensor_core_model model;
     u64 waits_for_previous;
-    bool failed;
+    bool failed, rounded;
     const emulation *launch;
     char *fresh; /* what the stale memory of this block is now; NULL: all memory is as it is */
     u32 num_barriers, num_boxes;

@@ -262,7 +262,10 @@ void meet_warp(u32 w)
     case MEET_BALLOT: vote(warp); break;
     case MEET_LOAD_MATRIX: load_matrices(warp, false); break;
     case MEET_LOAD_MATRIX_TRANSPOSED: load_matrices(warp, true); break;
-    case MEET_MMA_BF16: multiply(warp, false); break;
+    case MEET_MMA_BF16:
+        multiply(warp, false);
+        emulated->rounded = true;
+        break;
     case MEET_MMA_I8: multiply(warp, true); break;
     case MEET_WARPGROUP_FENCE:
     case MEET_WARPGROUP_MMA:

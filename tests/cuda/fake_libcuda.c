@@ -30,7 +30,7 @@ struct CUctx_st {
 };
 
 typedef struct machine {
-    long driver, capability, devices, init, memory, order, early, fences, fail_at, fail;
+    long driver, capability, devices, init, memory, order, early, fences, fail_at, fail, arithmetic;
 } machine;
 
 static const machine default_machine = {
@@ -57,7 +57,8 @@ static void configure(void)
         {"devices", offsetof(machine, devices)}, {"init", offsetof(machine, init)},
         {"memory", offsetof(machine, memory)},   {"order", offsetof(machine, order)},
         {"early", offsetof(machine, early)},     {"fences", offsetof(machine, fences)},
-        {"fail_at", offsetof(machine, fail_at)}, {"fail", offsetof(machine, fail)}};
+        {"fail_at", offsetof(machine, fail_at)}, {"fail", offsetof(machine, fail)},
+        {"arithmetic", offsetof(machine, arithmetic)}};
     now = default_machine;
     for (const char *at = getenv("RADISH_FAKE_CUDA"); at && *at; at += strcspn(at, " ,")) {
         at += strspn(at, " ,");
@@ -73,9 +74,12 @@ static void configure(void)
 static void apply(void)
 {
     memory_set_total((size_t)now.memory);
+    const long of = now.arithmetic ? now.arithmetic : now.capability;
     work_set_machine((uint64_t)now.order,
-                     now.capability >= 90 ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80, now.early,
-                     now.fences);
+                     of >= 90   ? TENSOR_CORE_SM90
+                     : of >= 80 ? TENSOR_CORE_SM80
+                                : TENSOR_CORE_OTHER,
+                     now.early, now.fences);
 }
 
 static void lock_machine(void)
@@ -321,7 +325,8 @@ int cuDeviceGetName(char *name, int bytes, int device)
 
 static int most_shared(void)
 {
-    return now.capability >= 90 ? 227 << 10 : now.capability == 80 ? 163 << 10 : 99 << 10;
+    const long c = now.capability;
+    return c >= 90 && c < 120 ? 227 << 10 : c == 80 || c == 87 ? 163 << 10 : 99 << 10;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)

@@ -18,7 +18,8 @@
  * call wait_previous is a kernel that goes wrong.
  *
  * A process that cannot call the functions below sets RADISH_FAKE_CUDA to words of NAME=NUMBER:
- * capability, driver, devices, init, memory, order, early, fences, fail_at, fail. */
+ * capability, driver, devices, init, memory, order, early, fences, fail_at, fail; arithmetic (80, 90,
+ * or 1: neither's) where matrix instructions are to round otherwise than the capability says. */
 #ifndef TESTS_CUDA_FAKE_LIBCUDA_H
 #define TESTS_CUDA_FAKE_LIBCUDA_H
 

@@ -135,6 +135,8 @@ multiply(float d[16][8], const uint16_t a[16][16], const uint16_t b[8][16], int 
     {                                                                                              \
         if (model == TENSOR_CORE_SM80)                                                             \
             multiply(d, a, b, 8, 24);                                                              \
+        else if (model == TENSOR_CORE_OTHER)                                                       \
+            multiply(d, a, b, 4, 23);                                                              \
         else                                                                                       \
             multiply(d, a, b, 16, 25);                                                             \
     }

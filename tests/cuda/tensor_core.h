@@ -17,7 +17,12 @@
 
 #include <stdint.h>
 
-typedef enum tensor_core_model { TENSOR_CORE_SM90, TENSOR_CORE_SM80 } tensor_core_model;
+/* OTHER is no GPU's: 4 products at a time, 23 places. Tests have a chip that nobody has measured. */
+typedef enum tensor_core_model {
+    TENSOR_CORE_SM90,
+    TENSOR_CORE_SM80,
+    TENSOR_CORE_OTHER
+} tensor_core_model;
 
 /* d[m][n] += sum over k of a[m][k] * b[n][k]; a, b are bf16. */
 void tensor_core_bf16(tensor_core_model model, float d[16][8], const uint16_t a[16][16],

@@ -44,7 +44,7 @@ static void gpu_open(void)
     rad_error err = {0};
     char *text = calloc(1, 1 << 20);
     rig_enter(&gpu.rig);
-    FILE *in = fopen(gpu.rig.gpu.capability >= 90 ? "src/cuda/ptx/sample.sm90.ptx"
+    FILE *in = fopen(gpu.rig.hopper ? "src/cuda/ptx/sample.sm90.ptx"
                                                   : "src/cuda/ptx/sample.sm80.ptx",
                      "rb");
     CHECK(in && fread(text, 1, (1 << 20) - 1, in) > 0);
@@ -85,7 +85,7 @@ static void gpu_launch_all(const cuda_sample_limits *l, const sample_args *args,
     for (int k = 0; k < (drawn ? 3 : 1); k++) {
         rad_error err = {0};
         CHECKF(cuda_launch(&gpu.rig.cu, gpu.functions[k], grid, SAMPLE_THREADS, 0, gpu.rig.stream,
-                           k > 0, args, sizeof *args, &err) == RAD_OK,
+                           k > 0 && gpu.rig.hopper, args, sizeof *args, &err) == RAD_OK,
                "%s\n", err.text);
     }
     gpu.rig.compared++;
