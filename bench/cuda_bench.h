@@ -106,7 +106,7 @@ static inline cuda_module cuda_bench_load(const cuda_bench *b, const char *folde
     text = calloc((size_t)bytes + 1, 1);
     if (!text || fread(text, 1, (size_t)bytes, in) != (size_t)bytes) exit(1);
     fclose(in);
-    if (b->gpu.capability >= 90 && strstr(text, "//griddepcontrol")) cuda_ptx_for_sm90(text);
+    if (b->gpu.capability == 90 && strstr(text, "//griddepcontrol")) cuda_ptx_for_sm90(text);
     cuda_bench_ok(cuda_module_load(&b->cu, file, text, &module, &err), &err);
     free(text);
     return module;

@@ -433,7 +433,7 @@ static void fill_log(const char *why, unsigned num_options, const int *options, 
 int cuModuleLoadDataEx(cuda_module *module, const void *image, unsigned num_options, int *options,
                        void **values)
 {
-    ENTER();
+    ENTER_UNCAPTURED();
     char why[200];
     int result = module_load(image, now.driver, now.capability, why, module);
     if (result) fill_log(why, num_options, options, values);
@@ -456,7 +456,8 @@ int cuModuleGetFunction(cuda_function *function, cuda_module module, const char 
 int cuFuncSetAttribute(cuda_function function, int attribute, int value)
 {
     ENTER();
-    if (attribute != CUDA_FUNC_DYNAMIC_SHARED || value < 0 || value > most_shared())
+    if (attribute != CUDA_FUNC_DYNAMIC_SHARED || value < 0 ||
+        value > most_shared() - function->static_shared)
         return leave(CUDA_INVALID_VALUE);
     function->dynamic_shared = value;
     return leave(CUDA_OK);
@@ -477,8 +478,8 @@ static int launch(cuda_function function, const cuda_launch_config *config, void
                   void **extra)
 {
     const emulated_kernel *kernel = function->kernel;
-    int allowed = function->dynamic_shared > SHARED_WITHOUT_ASKING ? function->dynamic_shared
-                                                                   : SHARED_WITHOUT_ASKING;
+    int allowed = function->dynamic_shared ? function->dynamic_shared
+                                           : SHARED_WITHOUT_ASKING - function->static_shared;
     if (!stream_exists(config->stream)) return FAKE_INVALID_HANDLE;
     if (extra || !params || config->block[1] != 1 || config->block[2] != 1 ||
         (int)config->shared_bytes > allowed)
@@ -494,9 +495,13 @@ static int launch(cuda_function function, const cuda_launch_config *config, void
         else
             return CUDA_NOT_SUPPORTED;
     if (dependent && now.capability < 90) return CUDA_NOT_SUPPORTED;
-    if (dependent && !function->waits) { /* a GPU would run it beside what it reads */
-        fprintf(stderr, "libcuda-emulated: %s never waits, and it may begin early\n", kernel->name);
-        return CUDA_NOT_SUPPORTED;
+    if (dependent && stream_is_captured(config->stream) && now.driver < 12030)
+        return capture_breaks(config->stream);
+    if (dependent && !function->waits) {
+        fprintf(stderr,
+                "libcuda-emulated: %s may begin early, and its PTX has no griddepcontrol.wait\n",
+                kernel->name);
+        return CUDA_LAUNCH_FAILED;
     }
     work *w = work_create(WORK_LAUNCH, params[0], kernel->args_bytes);
     w->launch.run = (emulation){.kernel = kernel->name,

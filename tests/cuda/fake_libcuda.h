@@ -14,8 +14,13 @@
  *     sm_90a by "sm90:NAME" if there is one.
  *   - A kernel that goes wrong says so on stderr, and every later call fails, as on a GPU.
  *
- * Launches that may begin early (programmatic serialization) run in order; one whose threads never
- * call wait_previous is a kernel that goes wrong.
+ *   - Shared memory counts with what the PTX declares of it, and with the gap that stands before
+ *     dynamic memory aligned to 1 KB: beyond 48 KB in all, or what was asked for, no launch.
+ *   - What may not be called while the thread captures is refused and breaks the capture; before
+ *     driver 12.3 so are launches that may begin early.
+ *
+ * Launches that may begin early (programmatic serialization) run in order; one whose PTX has no
+ * griddepcontrol.wait is refused, one whose threads never come to it is a kernel that goes wrong.
  *
  * A process that cannot call the functions below sets RADISH_FAKE_CUDA to words of NAME=NUMBER:
  * capability, driver, devices, init, memory, order, early, fences, fail_at, fail; arithmetic (80, 90,

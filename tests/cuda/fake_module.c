@@ -15,14 +15,6 @@ struct CUmod_st {
 
 static struct CUmod_st *modules;
 
-/* Whether the text has the instruction, and not as a comment. */
-static bool has_instruction(const char *ptx, const char *name)
-{
-    for (const char *at = ptx; (at = strstr(at, name)); at++)
-        if (at == ptx || at[-1] != '/') return true;
-    return false;
-}
-
 /* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
  */
 static int directive(const char *ptx, const char *name)
@@ -35,12 +27,41 @@ static int directive(const char *ptx, const char *name)
     return (int)(whole * 10 + (*end == '.' ? end[1] - '0' : 0));
 }
 
-static bool has_entry(const char *ptx, const char *name)
+/* The text of a kernel, from its name to the next one or the end; NULL: there is none. */
+static const char *find_entry(const char *ptx, const char *name, const char **end)
 {
     size_t length = strlen(name);
-    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++)
-        if (strncmp(at + 7, name, length) == 0 && strchr("( \n", at[7 + length])) return true;
-    return false;
+    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++) {
+        if (strncmp(at + 7, name, length) != 0 || !strchr("( \n", at[7 + length])) continue;
+        *end = strstr(at + 7, ".entry ");
+        if (!*end) *end = ptx + strlen(ptx);
+        return at + 7;
+    }
+    return NULL;
+}
+
+/* And not as a comment. */
+static bool has(const char *at, const char *end, const char *what)
+{
+    while ((at = strstr(at, what)) && at < end && at[-1] == '/')
+        at++;
+    return at && at < end;
+}
+
+/* Bytes of ".shared .align 16 .b8 NAME[64];", all that stand in this text. */
+static int shared_of(const char *at, const char *end)
+{
+    long bytes = 0;
+    while ((at = strstr(at, ".shared .align ")) && at < end) {
+        char *next;
+        const long align = strtol(at + 15, &next, 10);
+        const long bits = strtol(next + 3, &next, 10), line = (long)strcspn(next, ";\n");
+        const char *count = memchr(next, '[', (size_t)line);
+        bytes = (bytes + align - 1) / align * align;
+        bytes += bits / 8 * (count ? strtol(count + 1, NULL, 10) : 1);
+        at = next;
+    }
+    return (int)bytes;
 }
 
 static int refuse(const char *ptx, long driver, long capability, char why[200])
@@ -105,7 +126,8 @@ int module_unload(cuda_module module)
 int module_find(cuda_module module, const char *name, cuda_function *out)
 {
     if (!module_exists(module)) return FAKE_INVALID_HANDLE;
-    if (!has_entry(module->ptx, name)) return CUDA_NOT_FOUND;
+    const char *end, *entry = find_entry(module->ptx, name, &end);
+    if (!entry) return CUDA_NOT_FOUND;
     char hopper[128];
     (void)snprintf(hopper, sizeof hopper, "sm90:%s", name);
     const emulated_kernel *kernel = module->hopper ? emulator_find(hopper) : NULL;
@@ -117,7 +139,10 @@ int module_find(cuda_module module, const char *name, cuda_function *out)
     cuda_function found = calloc(1, sizeof *found);
     if (!found) abort();
     found->kernel = kernel;
-    found->waits = has_instruction(module->ptx, "griddepcontrol.wait");
+    found->waits = has(entry, end, "griddepcontrol.wait");
+    found->static_shared = shared_of(entry, end);
+    if (has(entry, end, "dynamic_shared")) /* which is aligned so */
+        found->static_shared = (found->static_shared + 1023) / 1024 * 1024;
     found->next = module->functions;
     *out = module->functions = found;
     return CUDA_OK;

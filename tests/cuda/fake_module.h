@@ -10,8 +10,9 @@ enum { FAKE_INVALID_PTX = 218 };
 
 struct CUfunc_st {
     const emulated_kernel *kernel;
-    bool waits;         /* its module's text has the instruction that waits for kernels before */
     int dynamic_shared; /* as was set */
+    int static_shared;  /* bytes of its own, up to where dynamic memory begins */
+    bool waits;         /* for the kernels before it: its PTX has griddepcontrol.wait */
     struct CUfunc_st *next;
 };
 

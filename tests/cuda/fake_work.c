@@ -488,6 +488,12 @@ int capture_refuses(void)
     return CUDA_OK;
 }
 
+int capture_breaks(cuda_stream stream)
+{
+    resolve(stream)->capture->invalid = true;
+    return FAKE_CAPTURE_UNSUPPORTED;
+}
+
 static bool graph_exists(cuda_graph graph)
 {
     for (cuda_graph g = graphs; g; g = g->next)

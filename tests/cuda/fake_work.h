@@ -73,6 +73,7 @@ int capture_begin(cuda_stream stream, int mode);
 int capture_end(cuda_stream stream, cuda_graph *out);
 /* What may not be called while this thread, or in global mode any, captures. */
 int capture_refuses(void);
+int capture_breaks(cuda_stream stream); /* by what it cannot hold */
 int graph_destroy(cuda_graph graph);
 int graph_instantiate(cuda_graph graph, cuda_graph_exec *out);
 int graph_launch(cuda_graph_exec exec, cuda_stream stream);

@@ -5,9 +5,9 @@
 
 #include <sys/wait.h>
 
-static const char ptx[] = ".version 7.4\n.target sm_80\n.address_size 64\n"
-                          "// griddepcontrol.wait is what these have\n"
-                          ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\nret;\n}\n"
+static const char ptx[] = ".version 7.8\n.target sm_90\n.address_size 64\n"
+                          ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\n"
+                          "griddepcontrol.wait;\nret;\n}\n"
                           ".visible .entry toy_sum(\n.param .b8 p[24])\n{\nret;\n}\n"
                           ".visible .entry toy_talk(\n.param .b8 p[24])\n{\nret;\n}\n";
 
@@ -295,6 +295,69 @@ TEST(a_chip_takes_ptx_that_it_can_and_functions_that_are_in_it)
     CHECK(strstr(err.text, "unsupported .version 8.0"));
     CHECK(cuda_function_get(&g.cu, g.module, "toy_talk", sizeof(toy_args), 228 << 10, &function,
                             NULL));
+    the_fake()->fake_cuda_reset();
+    cuda_driver_close(&g.cu);
+}
+
+/* What counts is what the PTX says, not what the emulated kernel happens to do. */
+TEST(launches_are_held_to_shared_memory_and_to_what_waits)
+{
+    enum { KB = 1 << 10, OWN = 3 * 4 + 4 /* aligned to 16 */ + 40 * KB };
+    static const char text[] = ".version 7.8\n.target sm_90\n"
+                               ".extern .shared .align 1024 .b8 dynamic_shared[];\n"
+                               ".visible .entry toy_reverse(\n.param .b8 p[24])\n{\n"
+                               "\t.shared .align 4 .u32 counts[3];\n"
+                               "\t.shared .align 16 .b8 own[40960];\n\tret;\n}\n"
+                               ".visible .entry toy_talk(\n.param .b8 p[24])\n{\n"
+                               "\t.shared .align 8 .u64 barrier;\n"
+                               "\tmov.u32 %r1, dynamic_shared;\n\tret;\n}\n";
+    static const struct {
+        const char *kernel;
+        int asked, bytes; /* asked for by CUDA_FUNC_DYNAMIC_SHARED, 0: not */
+        bool can_ask, can_launch;
+    } cases[] = {{"toy_reverse", 0, 48 * KB - OWN, true, true},
+                 {"toy_reverse", 0, 48 * KB - OWN + 1, true, false},
+                 {"toy_reverse", 227 * KB - OWN, 227 * KB - OWN, true, true},
+                 {"toy_reverse", 227 * KB - OWN + 1, 0, false, true},
+                 {"toy_reverse", 9 * KB, 9 * KB + 1, true, false},
+                 {"toy_talk", 226 * KB, 226 * KB, true, true},
+                 {"toy_talk", 226 * KB + 1, 0, false, true}};
+    gpu g;
+    open_gpu(&g);
+    cuda_module module;
+    const toy_args args = {(const u32 *)(uintptr_t)g.from, (u32 *)(uintptr_t)g.to, WHOLE};
+    CHECK_OK(cuda_module_load(&g.cu, "own", text, &module, NULL));
+    for (size_t i = 0; i < RAD_COUNT(cases); i++) {
+        cuda_function function;
+        CHECK_OK(cuda_function_get(&g.cu, module, cases[i].kernel, sizeof args, 0, &function, NULL));
+        if (cases[i].asked)
+            CHECK((g.cu.function_set(function, CUDA_FUNC_DYNAMIC_SHARED, cases[i].asked) ==
+                   CUDA_OK) == cases[i].can_ask);
+        const rad_status status =
+            cuda_launch(&g.cu, function, (uint32_t[]){1, 1, 1}, 32, (uint32_t)cases[i].bytes,
+                        g.stream, false, &args, sizeof args, NULL);
+        CHECKF((status == RAD_OK) == cases[i].can_launch, "case %zu\n", i);
+    }
+
+    /* toy_reverse waits, and here its text does not say so. */
+    cuda_function says_nothing;
+    cuda_graph graph;
+    (void)fflush(stderr);
+    CHECK_OK(cuda_function_get(&g.cu, module, "toy_reverse", sizeof args, 0, &says_nothing, NULL));
+    CHECK(cuda_launch(&g.cu, says_nothing, (uint32_t[]){1, 1, 1}, 32, 0, g.stream, true, &args,
+                      sizeof args, NULL) != RAD_OK);
+    for (int driver = 12020; driver <= 12030; driver += 10) {
+        the_fake()->fake_cuda_machine(driver, 90, 1, 0);
+        DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+        CHECK((cuda_launch(&g.cu, g.reverse, (uint32_t[]){1, 1, 1}, 32, 0, g.stream, true, &args,
+                           sizeof args, NULL) == RAD_OK) == (driver == 12030));
+        const int result = g.cu.capture_end(g.stream, &graph);
+        CHECK((result == CUDA_OK) == (driver == 12030));
+        if (result == CUDA_OK) DO(g.cu.graph_destroy(graph));
+    }
+    DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+    CHECK(cuda_module_load(&g.cu, "own", text, &g.module, NULL) != RAD_OK);
+    CHECK(g.cu.capture_end(g.stream, &graph) != CUDA_OK);
     the_fake()->fake_cuda_reset();
     cuda_driver_close(&g.cu);
 }
