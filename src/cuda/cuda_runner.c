@@ -293,6 +293,7 @@ static rad_status start(cuda_runner *r, const gguf_file *file, uint64_t seed,
                                   &r->layout, err);
     if (status != RAD_OK) return status;
     r->dependent = cuda_kernels_arch(&r->gpu) == 90 && !p->no_dependent;
+    snprintf(r->attn, sizeof r->attn, "cuda-sm%d", r->gpu.capability);
     const rad_device_cuda_params device = {.struct_size = sizeof device,
                                            .ordinal = p->ordinal,
                                            .context = r->gpu.context,
@@ -435,7 +436,7 @@ rad_status cuda_runner_memory(const runner *self, uint64_t *free_bytes, uint64_t
 
 const char *cuda_runner_attn(const runner *r)
 {
-    return ((const cuda_runner *)r)->gpu.capability >= 90 ? "cuda-sm90" : "cuda-sm80";
+    return ((const cuda_runner *)r)->attn;
 }
 
 cuda_runner_stats cuda_runner_get_stats(const runner *self)

@@ -32,6 +32,7 @@ typedef struct cuda_runner {
     void *scratch;
     size_t scratch_bytes;
     bool dependent;
+    char attn[16]; /* cuda_runner_attn */
     rad_error broken; /* status 0: it is not. Else why it refuses */
 
     /* Of the last step: */

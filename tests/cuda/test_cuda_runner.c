@@ -151,6 +151,17 @@ TEST(a_runner_takes_what_was_measured)
     runner_destroy(r);
     nothing_is_left();
 
+    /* GPUs whose sums nobody has seen to be alike share no stored pages. */
+    static const int others[] = {89, 100, 120};
+    for (size_t i = 0; i < RAD_COUNT(others); i++) {
+        char name[16];
+        start_gpu_of(13000, others[i]);
+        r = make_runner(m.file, &params);
+        snprintf(name, sizeof name, "cuda-sm%d", others[i]);
+        CHECKF(!strcmp(cuda_runner_attn(r), name), "%s\n", cuda_runner_attn(r));
+        runner_destroy(r);
+    }
+
     /* With less memory it says how much was wanted, and for what. */
     rad_error err = {0};
     start_gpu(80);
