@@ -165,6 +165,8 @@ void scatter_sums(float *const *registers, u32 at, const u32 d[16][8]);
 
 /* ---- emulator_memory.c ---- */
 void stale_begin_block(u64 block);
+/* By kernels that may run beside this launch, of which some byte changed. */
+bool is_written_before(const void *at, size_t bytes);
 bool stale_end(void); /* memory is as it is from now on; false: it has been */
 void hidden_begin_block(void);
 void hidden_end_block(void);

@@ -49,6 +49,22 @@ bool stale_end(void)
     return true;
 }
 
+/* Pieces ascend. */
+bool is_written_before(const void *at, size_t bytes)
+{
+    const emulation *e = emulated->launch;
+    u32 low = 0, high = e->num_stale;
+    while (low < high) {
+        const u32 mid = (low + high) / 2;
+        const emulator_stale *s = &e->stale[mid];
+        if (s->at + s->bytes <= (const char *)at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < e->num_stale && e->stale[low].at < (const char *)at + bytes;
+}
+
 /* ---- what is hidden ---- */
 
 /* What was taken back: some bytes, in front of `bytes` of them. */

@@ -80,6 +80,9 @@ void emulated_mma_i8(i32 d[4], const u32 a[4], const u32 b[2], const char *where
 void emulated_load16(u32 to[4], const void *from, const char *where)
 {
     if (!aligned16(from)) give_up(where, "16 bytes are read at an address that is not aligned");
+    /* Also behind wait_previous: ld.global.nc is for what nobody writes while the kernel runs. */
+    if (is_written_before(from, 16))
+        give_up(where, "load16 reads what a kernel has written that this one may run beside");
     memcpy(to, from, 16);
 }
 

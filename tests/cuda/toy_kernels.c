@@ -7,7 +7,13 @@ KERNEL(toy_reverse, 256, toy_args)
     u32 first = BLOCK_X * 256;
     if (a.variant == WRITES_EARLY) a.to[first + THREAD_X] = 7;
     if (a.variant != READS_EARLY) wait_previous();
-    numbers[THREAD_X] = a.from[first + THREAD_X];
+    if (a.variant == READS_AS_CONSTANT) {
+        u32 four[4];
+        load16(four, a.from + first + THREAD_X / 4 * 4);
+        numbers[THREAD_X] = four[THREAD_X % 4];
+    } else {
+        numbers[THREAD_X] = a.from[first + THREAD_X];
+    }
     if (a.variant == READS_EARLY) wait_previous();
     if (a.variant != NO_BARRIER) SYNC_BLOCK();
     a.to[first + THREAD_X] = numbers[255 - THREAD_X];

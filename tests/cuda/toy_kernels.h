@@ -15,6 +15,7 @@ enum {
     NO_BARRIER,
     READS_EARLY, /* where it may begin early */
     WRITES_EARLY,
+    READS_AS_CONSTANT, /* what the kernel before wrote, behind wait_previous */
     NO_FENCE
 };
 
