@@ -13,8 +13,10 @@
  *     prefill    2,048 and 8,192 tokens, the operations of its products and of attention
  *     tree       32 requests behind one prefix of 8,192 tokens, its K/V read once or by each
  *     load       an 8,192-token prompt's K/V from pinned host memory, beside computing them
- * --p1 N: N batches, or as many as X seconds allow, put together at random (cut prompts, cached
- * prefixes, groups); each row of logits must be the one that its text gets alone, bit by bit.
+ * --p1 N: N compositions, or as many as X seconds allow, put together at random (cut prompts,
+ * cached prefixes, prefixes that come back from pinned memory into other slots, groups, steps that
+ * only decode and go by graphs); each row of logits must be the one that its text gets alone, bit by
+ * bit.
  * --small: the toy shape and short contexts, to see that it runs.
  *
  * X are this GPU's ceilings (bench_cuda_ceilings), for the shares that are told. */
@@ -334,8 +336,8 @@ static void measure_tree(bench *b, uint32_t reqs, uint32_t shared)
                    each * 1e3, "ms_with_groups", once * 1e3, "times", each / once));
 }
 
-/* The prompt's pages into pinned memory and back, layer by layer as tiers do it. */
-static void measure_load(bench *b, uint32_t tokens, double computed)
+/* Pinned memory for so many tokens, and its pages. */
+static rad_host_kv_pool *make_host(const bench *b, uint32_t tokens, rad_page **pages)
 {
     rad_error err = {0};
     rad_host_kv_pool *host = NULL;
@@ -343,13 +345,22 @@ static void measure_load(bench *b, uint32_t tokens, double computed)
                                             .device_pool = b->kv,
                                             .bytes = (uint64_t)(kv_bytes(b) * (tokens + 2)),
                                             .layout = RAD_HOST_LAYER_FIRST};
+    must(rad_host_kv_pool_create(NULL, &params, &host, &err), &err, "host pool");
+    *pages = calloc(tokens, sizeof **pages);
+    if (!*pages) exit(1);
+    for (uint32_t i = 0; i < tokens; i++)
+        (*pages)[i] = (rad_page)i + 1;
+    return host;
+}
+
+/* The prompt's pages into pinned memory and back, layer by layer as tiers do it. */
+static void measure_load(bench *b, uint32_t tokens, double computed)
+{
+    rad_error err = {0};
+    rad_page *pages;
     empty(b);
     prefill(b, 0, tokens);
-    must(rad_host_kv_pool_create(NULL, &params, &host, &err), &err, "host pool");
-    rad_page *pages = calloc(tokens, sizeof *pages);
-    if (!pages) exit(1);
-    for (uint32_t i = 0; i < tokens; i++)
-        pages[i] = (rad_page)i + 1;
+    rad_host_kv_pool *host = make_host(b, tokens, &pages);
     const rad_slot *slots = rad_req_to_token_row(b->rows, b->row[0]);
     must(host_kv_pool_backup(host, slots, pages, tokens), &err, "to the host");
     double seconds[RUNS];
@@ -483,7 +494,10 @@ typedef struct composition {
     uint32_t order[TEXTS], target[TEXTS], n;
     uint32_t who[TEXTS]; /* of the requests of the batch */
     uint32_t rows, wrong;
+    uint32_t loaded; /* tokens that came from the host */
     bool grouped;
+    rad_host_kv_pool *host;
+    const rad_page *pages; /* of it, as many as a text has tokens */
 } composition;
 
 static void draw(composition *c, uint32_t num_texts)
@@ -502,17 +516,35 @@ static void draw(composition *c, uint32_t num_texts)
     }
 }
 
+/* A text's prefix goes to the host and comes back, layer by layer as tiers do it, into slots that
+ * had others' K and V. */
+static void pass_by_host(bench *b, rad_host_kv_pool *host, uint32_t text, const rad_page *pages)
+{
+    rad_error err = {0};
+    rad_slot *line = rad_req_to_token_row(b->rows, b->row[text]);
+    const uint32_t tokens = b->len[text];
+    must(host_kv_pool_backup(host, line, pages, tokens), &err, "to the host");
+    for (uint32_t i = 0; i < tokens; i++)
+        line[i] = take_slot(b);
+    for (uint32_t layer = 0; layer < b->model->info.num_layers; layer++)
+        must(host_kv_pool_load_layer(host, layer, pages, line, tokens), &err, "from the host");
+}
+
 /* What is cached before: of some texts a prefix, computed in a batch of its own; and texts of a
  * family go on in each other's slots. */
-static void compute_prefixes(bench *b, const composition *c)
+static void compute_prefixes(bench *b, composition *c)
 {
+    const float *logits; /* waited for, so K and V are there when they are copied */
     rad_error err = {0};
     for (uint32_t i = 0; i < c->n; i++) {
         const uint32_t x = c->order[i], want = below(c->target[i]);
         if (!want || below(3) == 0) continue;
         begin_batch(b);
         add_tokens(b, x, c->texts[x].ids, RAD_MIN(want, b->max_tokens));
-        must(runner_forward(b->model, &b->batch, NULL, &err), &err, "prefix");
+        must(runner_forward(b->model, &b->batch, &logits, &err), &err, "prefix");
+        if (below(3)) continue;
+        pass_by_host(b, c->host, x, c->pages);
+        c->loaded += b->len[x];
     }
     for (uint32_t i = 0; i < c->n; i++) {
         const uint32_t x = c->order[i], first = x - x % FAMILY;
@@ -527,9 +559,10 @@ static void compute_prefixes(bench *b, const composition *c)
     }
 }
 
-/* A batch of what is missing, cut where it falls. False: nothing is. */
+/* A batch of what is missing, cut where it falls; one in three only decodes. False: nothing is. */
 static bool fill_batch(bench *b, composition *c)
 {
+    const bool decodes = below(3) == 0;
     uint32_t room = 1 + below(b->max_tokens);
     bool left = false;
     begin_batch(b);
@@ -537,7 +570,7 @@ static bool fill_batch(bench *b, composition *c)
         const uint32_t x = c->order[i], more = c->target[i] - RAD_MIN(c->target[i], b->len[x]);
         if (!more) continue;
         left = true;
-        const uint32_t most = RAD_MIN(more, room), drawn = 1 + below(more);
+        const uint32_t most = RAD_MIN(decodes ? 1 : more, room), drawn = 1 + below(more);
         const uint32_t count = below(3) ? RAD_MIN(most, drawn) : most;
         if (!count) continue;
         c->who[b->batch.num_reqs] = x;
@@ -571,44 +604,67 @@ static void compose(bench *b, composition *c, uint32_t num_texts)
     }
 }
 
+/* What was found so far. */
+typedef struct p1_found {
+    uint32_t count, with_groups, rows, wrong, wrong_compositions, loaded;
+} p1_found;
+
+static void keep_p1(const bench *b, const p1_found *f)
+{
+    json_object_set_new(
+        b->json, "p1",
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "shape",
+                  b->shape->name, "dtype", b->dtype, "kv", b->kv_dtype, "compositions", (int)f->count, "with_groups", (int)f->with_groups,
+                  "rows", (int)f->rows, "differ", (int)f->wrong, "wrong_compositions",
+                  (int)f->wrong_compositions, "loaded_tokens", (int)f->loaded, "graph_steps",
+                  (int)cuda_runner_get_stats(b->model).graph_steps));
+    save(b);
+}
+
 static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 {
-    const uint32_t longest = b->small ? 80 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
+    const uint32_t longest = b->small ? 200 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
     p1_text texts[TEXTS] = {0};
     b->max_tokens = b->small ? 64 : 1024;
-    open_model(b, params, TEXTS * longest + 64, longest + 8);
+    open_model(b, params, 2 * TEXTS * longest + 64, longest + 8); /* twice: see pass_by_host */
     random_state = 12345;
     make_texts(b, texts, longest);
     for (uint32_t i = 0; i < num_texts; i++)
         for (uint32_t len = 1; len <= texts[i].len; len++)
             if (len == texts[i].len || len % KNOWN == 0)
                 texts[i].digest[len] = alone(b, &texts[i], len);
-    uint32_t rows = 0, wrong = 0, with_groups = 0, wrong_compositions = 0, count = 0;
+    rad_page *pages;
+    rad_host_kv_pool *host = make_host(b, longest, &pages);
+    p1_found f = {0};
     const double begin = bench_now();
-    for (; count < most && (b->p1_seconds == 0 || bench_now() - begin < b->p1_seconds); count++) {
-        composition c = {.texts = texts};
+    double saved = begin;
+    while (f.count < most && (b->p1_seconds == 0 || bench_now() - begin < b->p1_seconds)) {
+        composition c = {.texts = texts, .host = host, .pages = pages};
         compose(b, &c, num_texts);
-        rows += c.rows;
-        wrong += c.wrong;
-        wrong_compositions += c.wrong > 0;
-        with_groups += c.grouped;
+        f.count++;
+        f.rows += c.rows;
+        f.wrong += c.wrong;
+        f.loaded += c.loaded;
+        f.wrong_compositions += c.wrong > 0;
+        f.with_groups += c.grouped;
+        if (bench_now() - saved < 2) continue;
+        keep_p1(b, &f);
+        saved = bench_now();
     }
     printf("  P1: %u compositions (%u with groups), %u rows of logits, %u differ from those alone, "
-           "in %u compositions; %.1f s\n",
-           count, with_groups, rows, wrong, wrong_compositions, bench_now() - begin);
-    json_object_set_new(b->json, "p1",
-                        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "shape",
-                                  b->shape->name, "dtype", b->dtype, "kv", b->kv_dtype,
-                                  "compositions", (int)count, "with_groups", (int)with_groups,
-                                  "rows", (int)rows, "differ", (int)wrong, "wrong_compositions",
-                                  (int)wrong_compositions));
-    save(b);
+           "in %u compositions; %llu steps in graphs, %u tokens from the host; %.1f s\n",
+           f.count, f.with_groups, f.rows, f.wrong, f.wrong_compositions,
+           (unsigned long long)cuda_runner_get_stats(b->model).graph_steps, f.loaded,
+           bench_now() - begin);
+    keep_p1(b, &f);
+    rad_host_kv_pool_destroy(host);
+    free(pages);
     for (uint32_t i = 0; i < TEXTS; i++) {
         free(texts[i].ids);
         free(texts[i].digest);
     }
     close_model(b);
-    return wrong || !rows ? 1 : 0;
+    return f.wrong || !f.rows ? 1 : 0;
 }
 
 static int usage(FILE *to)
