@@ -623,7 +623,7 @@ static void keep_p1(const bench *b, const p1_found *f)
 
 static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 {
-    const uint32_t longest = b->small ? 200 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
+    const uint32_t longest = b->small ? 120 : 900, num_texts = b->small ? 2 * FAMILY : TEXTS;
     p1_text texts[TEXTS] = {0};
     b->max_tokens = b->small ? 64 : 1024;
     open_model(b, params, 2 * TEXTS * longest + 64, longest + 8); /* twice: see pass_by_host */

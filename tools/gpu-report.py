@@ -47,9 +47,14 @@ def checks(result):
         rows.append(("rows of logits in random batches beside those alone, bit by bit" + words,
                      outcome(result, "p1" + form),
                      f"{p1['compositions']} batches ({p1['with_groups']} with groups), {p1['rows']} rows, "
-                     f"{p1['differ']} differ" if p1 else ""))
+                     f"{p1['differ']} differ; {p1.get('graph_steps', 0)} steps by graphs, "
+                     f"{p1.get('loaded_tokens', 0)} tokens from the host" if p1 else ""))
         rows.append(("the shipped model's exam" + words, outcome(result, "exam" + form),
                      f"{exam['right']} of {exam['asked']} right" if exam else ""))
+    serve = found(result, "serve")
+    rows.append(("a server with shared prefixes and a host tier, every request computed again alone",
+                 outcome(result, "serve"), f"{serve['verified']} requests, {serve['differ']} differ; {serve['device']} tokens found on the GPU, "
+                 f"{serve['host']} on the host" if serve else ""))
     rows.append(("compute-sanitizer, memcheck and racecheck", outcome(result, "sanitizer"),
                  f"{sanitizer['wrong']} programs with words" if sanitizer else ""))
     return table(("check", "", "found"), rows)
