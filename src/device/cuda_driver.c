@@ -256,6 +256,7 @@ rad_status cuda_function_get(const cuda_driver *cu, cuda_module module, const ch
     if (!status && shared_bytes)
         status = cuda_ok(cu, cu->function_set(*out, CUDA_FUNC_DYNAMIC_SHARED, (int)shared_bytes),
                          name, err);
+    if (!status && cu->function_load) status = cuda_ok(cu, cu->function_load(*out), name, err);
     if (status) *out = NULL;
     return status;
 }

@@ -83,7 +83,7 @@ typedef struct cuda_launch_attribute { /* CUlaunchAttribute */
     int32_t reserved;
     union {
         int32_t allowed; /* CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION */
-        char bytes[64];
+        uint64_t words[8];
     } value;
 } cuda_launch_attribute;
 
@@ -127,6 +127,7 @@ typedef struct cuda_tensor_map { /* CUtensorMap: what it holds is the driver's *
     NEED(function_set, cuFuncSetAttribute, (cuda_function function, int attribute, int value))     \
     MAY(function_param, cuFuncGetParamInfo, /* 12.4 */                                             \
         (cuda_function function, size_t index, size_t * offset, size_t * bytes))                   \
+    MAY(function_load, cuFuncLoad, (cuda_function function)) /* 12.4 */                            \
     NEED(launch, cuLaunchKernel,                                                                   \
          (cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,               \
           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,             \
@@ -225,7 +226,9 @@ rad_status cuda_module_load(const cuda_driver *cu, const char *name, const char 
                             cuda_module *out, rad_error *err);
 
 /* A kernel by its name, whose one parameter has args_bytes (checked where the driver can tell),
- * to be launched with up to shared_bytes of dynamic shared memory. */
+ * to be launched with up to shared_bytes of dynamic shared memory. It is on the GPU then, also where
+ * the driver would load it at its first launch, which may wait for all that runs, or be in a
+ * capture. */
 rad_status cuda_function_get(const cuda_driver *cu, cuda_module module, const char *name,
                              size_t args_bytes, uint32_t shared_bytes, cuda_function *out,
                              rad_error *err);

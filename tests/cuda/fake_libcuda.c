@@ -463,6 +463,13 @@ int cuFuncSetAttribute(cuda_function function, int attribute, int value)
     return leave(CUDA_OK);
 }
 
+int cuFuncLoad(cuda_function function)
+{
+    ENTER_UNCAPTURED();
+    function->loaded = true;
+    return leave(CUDA_OK);
+}
+
 int cuFuncGetParamInfo(cuda_function function, size_t index, size_t *offset, size_t *bytes)
 {
     ENTER();
@@ -495,6 +502,9 @@ static int launch(cuda_function function, const cuda_launch_config *config, void
         else
             return CUDA_NOT_SUPPORTED;
     if (dependent && now.capability < 90) return CUDA_NOT_SUPPORTED;
+    if (!function->loaded && stream_is_captured(config->stream))
+        return capture_breaks(config->stream);
+    function->loaded = true;
     if (dependent && stream_is_captured(config->stream) && now.driver < 12030)
         return capture_breaks(config->stream);
     if (dependent && !function->waits) {

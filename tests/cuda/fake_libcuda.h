@@ -16,8 +16,9 @@
  *
  *   - Shared memory counts with what the PTX declares of it, and with the gap that stands before
  *     dynamic memory aligned to 1 KB: beyond 48 KB in all, or what was asked for, no launch.
- *   - What may not be called while the thread captures is refused and breaks the capture; before
- *     driver 12.3 so are launches that may begin early.
+ *   - What may not be called while the thread captures is refused and breaks the capture; so are
+ *     launches of functions that were not loaded (lazily, as drivers do) nor launched before, and,
+ *     before driver 12.3, launches that may begin early.
  *
  * Launches that may begin early (programmatic serialization) run in order; one whose PTX has no
  * griddepcontrol.wait is refused, one whose threads never come to it is a kernel that goes wrong.

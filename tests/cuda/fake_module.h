@@ -12,6 +12,7 @@ struct CUfunc_st {
     const emulated_kernel *kernel;
     int dynamic_shared; /* as was set */
     int static_shared;  /* bytes of its own, up to where dynamic memory begins */
+    bool loaded;        /* else its first launch loads it, which no capture holds */
     bool waits;         /* for the kernels before it: its PTX has griddepcontrol.wait */
     struct CUfunc_st *next;
 };

@@ -356,6 +356,12 @@ TEST(launches_are_held_to_shared_memory_and_to_what_waits)
         CHECK((result == CUDA_OK) == (driver == 12030));
         if (result == CUDA_OK) DO(g.cu.graph_destroy(graph));
     }
+    cuda_function lazy; /* in a capture only what is on the GPU already */
+    DO(g.cu.module_function(&lazy, module, "toy_talk"));
+    DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
+    CHECK(cuda_launch(&g.cu, lazy, (uint32_t[]){1, 1, 1}, 32, 0, g.stream, false, &args, sizeof args,
+                      NULL) != RAD_OK);
+    CHECK(g.cu.capture_end(g.stream, &graph) != CUDA_OK);
     DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
     CHECK(cuda_module_load(&g.cu, "own", text, &g.module, NULL) != RAD_OK);
     CHECK(g.cu.capture_end(g.stream, &graph) != CUDA_OK);
