@@ -290,15 +290,16 @@ static inline void rig_launch(cuda_rig *rig, const char *file, emulation e, size
 static inline void rig_find_model(cuda_rig *rig)
 {
     enum { N = 16, K = 64, TOKENS = 8, STAGES = 3, STAGE = (N + TOKENS) * (256 + 16) };
-    uint16_t w[N * K], x[TOKENS * K];
+    _Alignas(16) uint16_t w[N * K + TOKENS * K];
+    uint16_t *const x = w + N * K;
     float theirs[TOKENS * N], ours[TOKENS * N];
     cuda_ptr at[3];
-    const size_t sizes[3] = {sizeof w, sizeof x, sizeof theirs};
+    const size_t sizes[3] = {N * K * sizeof *w, TOKENS * K * sizeof *x, sizeof theirs};
     uint64_t random = 1;
     for (uint32_t i = 0; i < N * K + TOKENS * K; i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         const uint16_t bits = (uint16_t)(random >> 48);
-        (i < N * K ? w : x - N * K)[i] = (uint16_t)((bits & 0x807f) | (120 + (bits >> 7) % 16) << 7);
+        w[i] = (uint16_t)((bits & 0x807f) | (120 + (bits >> 7) % 16) << 7);
     }
     gemm_args a = {.n = N,
                    .n_out = N,
@@ -316,8 +317,8 @@ static inline void rig_find_model(cuda_rig *rig)
                    .args = &a};
     for (int i = 0; i < 3; i++)
         rig_did(rig, rig->cu.mem_alloc(&at[i], sizes[i]), "memory");
-    rig_did(rig, rig->cu.copy_to_device(at[0], w, sizeof w, rig->stream), "copy");
-    rig_did(rig, rig->cu.copy_to_device(at[1], x, sizeof x, rig->stream), "copy");
+    rig_did(rig, rig->cu.copy_to_device(at[0], w, sizes[0], rig->stream), "copy");
+    rig_did(rig, rig->cu.copy_to_device(at[1], x, sizes[1], rig->stream), "copy");
     a.w = (const u16 *)(uintptr_t)at[0];
     a.x = (const u16 *)(uintptr_t)at[1];
     a.out = (void *)(uintptr_t)at[2];
