@@ -12,6 +12,7 @@
 
 #include "gear/amx_gear.h"
 #include "gear/retract.h"
+#include "one_cpu.h"
 #include "p1_models.h"
 #include "p1_rules.h"
 #include "test.h"

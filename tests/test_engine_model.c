@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE
 #include "engine_rig.h"
 #include "gear/retract.h"
+#include "one_cpu.h"
 #include "redis_rig.h"
 #include "tiny_models.h"
 
