@@ -5,6 +5,7 @@
 #include "engine/kv_queue.h"
 #include "engine_rig.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 enum { PROMPT = 96, DEADLINE_S = TEST_HANG_S };
@@ -522,7 +523,10 @@ static void *pop_batches(void *arg)
     uint64_t next = 0;
     while (next < BATCHES) {
         kv_batch *b = kv_queue_pop(q);
-        if (!b) continue;
+        if (!b) {
+            sched_yield(); /* the other one may be waiting for this CPU */
+            continue;
+        }
         CHECK(b->seq == next && b->len == next % 100 + 1);
         for (size_t i = 0; i < b->len; i++)
             CHECK(b->bytes[i] == (uint8_t)next);
@@ -554,7 +558,7 @@ TEST(batches_of_events_pass_to_another_thread_in_order_and_bounded)
     for (uint64_t i = 0; i < BATCHES; i++) {
         memset(bytes, (int)(i & 255), sizeof bytes);
         while (!kv_queue_push(&q, i, bytes, i % 100 + 1))
-            ;
+            sched_yield();
     }
     pthread_join(thread, NULL);
     CHECK(!kv_queue_count(&q) && !kv_queue_pop(&q));
