@@ -2,6 +2,8 @@
  * dumps. */
 #include "radix_rig.h"
 
+#include "cache/radix_cache.h"
+
 #include <radish/cache_dump.h>
 #include <radish/match_handle.h>
 #include <radish/partial_page.h>
@@ -227,6 +229,7 @@ static void rig_init(rig *r, uint32_t ps, uint32_t pages, uint32_t is_eagle)
                                .kv_allocator = r->kv,
                                .req_to_token_pool = r->rows,
                                .is_eagle = is_eagle,
+                               .max_sessions = 2,
                                .copy_slots = copy_slots,
                                .copy_user = &r->pool};
     CHECK_OK(rad_cache_create(NULL, &params, &r->cache, NULL));
@@ -356,6 +359,30 @@ TEST(a_partial_page_evicts_for_its_place_but_never_its_source)
     CHECK_OK(rad_cache_match_prefix(plain, key, NULL, &m, NULL));
     CHECK(rad_cache_reuse_partial(plain, key, &m, mine, &count) == RAD_E_UNSUPPORTED);
     rad_cache_destroy(plain);
+}
+
+/* A replay knows nothing of copied pages, and demotion goes by places in the heap of leaves: once a
+ * copy filed its source anew, and a server began a write one step before its replay. */
+TEST(a_copy_into_a_free_page_moves_no_leaf)
+{
+    static rig r;
+    rig_init(&r, 4, 10, 0);
+    for (rad_token i = 1; i <= 4; i++)
+        compute(&r, KEY(i, i, i, i), 4);
+    heap *leaves = &radix_cache_of(r.cache)->tree.leaves;
+    heap_entry before[4];
+    rad_slot slots[4], mine[4];
+    rad_match m;
+    uint32_t count;
+    CHECK_OK(rad_cache_match_prefix(r.cache, KEY(1, 1, 1, 1), slots, &m, NULL));
+    CHECK(leaves->count == 4); /* filed as it was before that match */
+    memcpy(before, leaves->entries, sizeof before);
+    CHECK_OK(rad_cache_lookup(r.cache, KEY(1, 1, 1, 9), &m));
+    CHECK_OK(rad_cache_reuse_partial(r.cache, KEY(1, 1, 1, 9), &m, mine, &count));
+    CHECK(count == 3 && r.pool.content[mine[0]] == 1);
+    CHECK(leaves->count == 4 && memcmp(before, leaves->entries, sizeof before) == 0);
+    CHECK_OK(rad_kv_free_slots(r.kv, mine, 1, NULL));
+    rig_fini(&r);
 }
 
 TEST(partial_pages_of_pairs)

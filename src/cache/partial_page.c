@@ -1,8 +1,9 @@
 /* partial_page.c - the front of a cached page, copied into a private one.
  *
- * The source is locked while its slots are copied, because taking the private page may
- * evict. The private page is the caller's from the start: the tree never learns of it
- * unless a later publication brings it, complete. */
+ * The source is locked while a page is evicted for the private one. Where one is free, nothing is
+ * locked and the tree stays as it is, to the places in its heaps: who repeats the other calls on
+ * another tree (replay/replay_record.c) knows nothing of this one. The private page is the caller's
+ * from the start: the tree never learns of it unless a later publication brings it, complete. */
 #include <radish/partial_page.h>
 
 #include "cache/radix_cache.h"
@@ -20,14 +21,16 @@ uint32_t radix_cache_partial(const radix_cache *c, const rad_key *key, const rad
     return len;
 }
 
-/* A page of the allocator's; one is evicted if there is none left. */
-static rad_status take_page(radix_cache *c, rad_page *page)
+/* A page of the allocator's; one is evicted if there is none left, and none of the source's. */
+static rad_status take_page(radix_cache *c, uint32_t source, rad_page *page)
 {
     rad_status status = rad_kv_alloc(c->base.kv, page, 1);
     if (status != RAD_FULL) return status;
+    radix_lock(&c->tree, source);
     if (!rad_kv_available_pages(c->base.kv)) radix_evict(&c->tree, 1, radix_cache_drop, c);
     if (c->base.window_pages && !rad_kv_window_available_pages(c->base.kv))
         (void)rad_cache_evict_window(&c->base, 1, NULL);
+    radix_unlock(&c->tree, source);
     return rad_kv_alloc(c->base.kv, page, 1);
 }
 
@@ -52,14 +55,12 @@ rad_status rad_cache_reuse_partial(rad_cache *cache, const rad_key *key, const r
     uint32_t count = radix_cache_partial(c, key, &pos, &from, &owner);
     if (!count) return RAD_OK;
 
-    radix_lock(&c->tree, owner);
-    status = take_page(c, &to);
+    status = take_page(c, owner, &to);
     if (!status && c->base.window_pages && !rad_kv_has_window(cache->kv, from))
         status = RAD_FULL; /* taking a page took its window side */
     rad_slot first = to * (rad_slot)ps;
     if (!status) status = c->copy_slots(c->copy_user, from * (rad_slot)ps, first, count);
     if (status && to) (void)rad_kv_free(cache->kv, &to, 1, NULL);
-    radix_unlock(&c->tree, owner);
     rad_status dropped = radix_cache_take_drop_status(c);
     if (status) return status;
     for (uint32_t i = 0; i < count; i++)
