@@ -3,6 +3,7 @@
 
 #include "cuda/gemm_many_plan.h"
 #include "cuda/gemm_plan.h"
+#include "cuda/quant_many_plan.h"
 
 #include <assert.h>
 
@@ -55,6 +56,14 @@
     X(gemm_q6_k_16, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_q6_k_32, gemm_quant, gemm_quant_args, true)                                             \
     X(gemm_q6_k_64, gemm_quant, gemm_quant_args, true)                                             \
+    X(gemm_q8_0_many_64, gemm_quant_many, gemm_quant_args, true)                                   \
+    X(gemm_q8_0_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
+    X(gemm_mxfp4_many_64, gemm_quant_many, gemm_quant_args, true)                                  \
+    X(gemm_mxfp4_many_128, gemm_quant_many, gemm_quant_args, true)                                 \
+    X(gemm_q4_k_many_64, gemm_quant_many, gemm_quant_args, true)                                   \
+    X(gemm_q4_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
+    X(gemm_q6_k_many_64, gemm_quant_many, gemm_quant_args, true)                                   \
+    X(gemm_q6_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
     X(gemm_many_256, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_128, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_64, gemm_many, gemm_args, true)                                                    \
@@ -120,7 +129,9 @@ static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file
     const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
     const char *text = sm90 && p->sm90 ? p->sm90 : p->sm80;
     const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256_f8;
-    const bool of_quantised = file == CUDA_PTX_OF_gemm_quant || file == CUDA_PTX_OF_quantise_rows ||
+    const bool of_quantised = file == CUDA_PTX_OF_gemm_quant ||
+                              file == CUDA_PTX_OF_gemm_quant_many ||
+                              file == CUDA_PTX_OF_quantise_rows ||
                               file == CUDA_PTX_OF_embed_quant;
     if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))
         return RAD_OK;
@@ -328,9 +339,11 @@ void launch_quantise(cuda_queue *q, const quantise_args *a)
 
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args)
 {
+    const cuda_gemm_kind kind = cuda_gemm_kind_of(type);
     if (!args->tokens) return;
-    const cuda_gemm_plan plan =
-        cuda_gemm_few_plan(cuda_gemm_kind_of(type), args->n, args->k, args->tokens, 1, room_of(q));
+    cuda_gemm_plan plan = cuda_quant_many_plan(kind, args->n, args->k, args->tokens, room_of(q));
+    if (!plan.kernel)
+        plan = cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room_of(q));
     gemm_quant_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;

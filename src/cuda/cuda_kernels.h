@@ -72,7 +72,7 @@ typedef struct cuda_product {
 uint32_t launch_gemm(cuda_queue *q, const cuda_product *p);
 
 /* Rows of x as quantised weights multiply them, and such a product: `args` but for what a plan
- * gives. By one kernel for any number of tokens, in one order. */
+ * gives. In one order, whatever the kernel. */
 void launch_quantise(cuda_queue *q, const quantise_args *a);
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args);
 

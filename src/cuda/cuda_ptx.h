@@ -17,6 +17,7 @@
     ALL(gemm_few)                                                                                  \
     ALL(gemm_many)                                                                                 \
     ALL(gemm_quant)                                                                                \
+    ALL(gemm_quant_many)                                                                           \
     ALL(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
     ONE(attention_d16)                                                                             \

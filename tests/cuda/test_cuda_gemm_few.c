@@ -1,10 +1,12 @@
-/* Products for few tokens: gemm_few.cu has the sums of the tensor core's model in the order that P1
- * fixes, whatever the tokens and the plan; gemm_quant.cu and quantise_rows.cu have the CPU's bits.
+/* Products for few tokens, and quantised ones for many: gemm_few.cu has the sums of the tensor
+ * core's model in the order that P1 fixes, whatever the tokens and the plan; gemm_quant.cu,
+ * gemm_quant_many.cu and quantise_rows.cu have the CPU's bits.
  */
 #include "cuda_rig.h"
 
 #include "base/bf16.h"
 #include "cuda/gemm_plan.h"
+#include "cuda/quant_many_plan.h"
 #include "cuda/quant_pack.h"
 #include "emulator.h"
 #include "gguf/quant.h"
@@ -304,6 +306,38 @@ static uint8_t *random_blocks(gemm_type type, uint32_t n, uint32_t k, size_t *pi
     return blocks;
 }
 
+static void launch_quant(cuda_rig *rig, const char *file, const cuda_gemm_plan *plan,
+                         gemm_quant_args args, bool hopper)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", hopper ? "sm90:" : "", plan->kernel);
+    args.warps = plan->warps;
+    args.stages = plan->stages;
+    rig_launch(rig, file,
+               (emulation){.kernel = name,
+                           .grid = {plan->grid, 1, 1},
+                           .threads = plan->threads,
+                           .shared_bytes = plan->shared_bytes,
+                           .args = &args,
+                           .order = less(4),
+                           .model = hopper ? TENSOR_CORE_SM90 : TENSOR_CORE_SM80},
+               sizeof args);
+}
+
+/* What a kernel wrote: `want` [tokens][n_out], and nothing beside it. */
+static void check_numbers(const char *kernel, const gemm_quant_args *a, const float *want)
+{
+    for (uint32_t t = 0; t < a->tokens; t++) {
+        const float *row = a->out + t * a->ld_out;
+        for (uint32_t r = 0; r < a->n_out; r++)
+            CHECKF(same(row[r], want[t * a->n_out + r]),
+                   "%s n %u k %u: token %u of %u, row %u: %a, by the CPU %a\n", kernel, a->n_out,
+                   a->k, t, a->tokens, r, row[r], want[t * a->n_out + r]);
+        CHECK(untouched(row + a->n_out, (a->ld_out - a->n_out) * 4));
+    }
+    memset(a->out, 0xa5, sizeof(float) * a->tokens * a->ld_out);
+}
+
 static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
 {
     cuda_rig rig = rig_open();
@@ -341,11 +375,6 @@ static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
     quantise(&rig, &rounding);
 
     float *out = rig_alloc(&rig, sizeof(float) * tokens * ld_out);
-    cuda_gemm_plan plan;
-    cuda_gemm_choice choice;
-    do
-        choice = (cuda_gemm_choice){1 + less(4), 3 + less(6), 1 + less(2), false};
-    while (!cuda_gemm_few_plan_of(kind, padded_n, padded_k, tokens, 1, small_gpu, choice, &plan));
     const gemm_quant_args args = {.w = w,
                                   .x = rounding.q,
                                   .scales = rounding.scales,
@@ -355,23 +384,18 @@ static void check_quant(gemm_type type, uint32_t n, uint32_t k, uint32_t tokens)
                                   .k = padded_k,
                                   .tokens = tokens,
                                   .ld_tokens = ld_tokens,
-                                  .ld_out = ld_out,
-                                  .warps = plan.warps,
-                                  .stages = plan.stages};
-    rig_launch(&rig, "gemm_quant",
-               (emulation){.kernel = plan.kernel,
-                           .grid = {plan.grid, 1, 1},
-                           .threads = plan.threads,
-                           .shared_bytes = plan.shared_bytes,
-                           .args = &args,
-                           .order = less(4)},
-               sizeof args);
-    for (uint32_t t = 0; t < tokens; t++) {
-        for (uint32_t r = 0; r < n; r++)
-            CHECKF(same(out[t * ld_out + r], want[t * n + r]),
-                   "%s n %u k %u: token %u of %u, row %u: %a, by the CPU %a\n",
-                   gemm_type_name(type), n, k, t, tokens, r, out[t * ld_out + r], want[t * n + r]);
-        CHECK(untouched(out + t * ld_out + n, (ld_out - n) * 4));
+                                  .ld_out = ld_out};
+    cuda_gemm_plan plan;
+    cuda_gemm_choice choice;
+    do
+        choice = (cuda_gemm_choice){1 + less(4), 3 + less(6), 1 + less(2), false};
+    while (!cuda_gemm_few_plan_of(kind, padded_n, padded_k, tokens, 1, small_gpu, choice, &plan));
+    launch_quant(&rig, "gemm_quant", &plan, args, false);
+    check_numbers(plan.kernel, &args, want);
+    for (uint32_t tile = 64; tile <= 128; tile *= 2) {
+        CHECK(cuda_quant_many_plan_of(kind, padded_n, tokens, small_gpu, tile, 1 + less(4), &plan));
+        launch_quant(&rig, "gemm_quant_many", &plan, args, less(2));
+        check_numbers(plan.kernel, &args, want);
     }
     gemm_weight_destroy(weight);
     free(blocks);
@@ -390,6 +414,11 @@ TEST(quantised_products_have_the_bits_of_the_cpu)
         check_quant(GEMM_Q4_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
         check_quant(GEMM_Q6_K, 1 + less(60), 256 * (1 + less(2)), tokens[i]);
     }
+    /* Enough stages that a ring's are used again. */
+    check_quant(GEMM_Q8_0, 33, 1024, 70);
+    check_quant(GEMM_MXFP4, 33, 32 * 31, 66);
+    check_quant(GEMM_Q4_K, 33, 1024, 131);
+    check_quant(GEMM_Q6_K, 33, 768, 129);
     for (uint32_t i = 0; i < test_scale(0, 60); i++) {
         check_quant(GEMM_Q8_0, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
         check_quant(GEMM_MXFP4, 1 + less(100), 32 * (1 + less(40)), 1 + less(140));
@@ -469,6 +498,26 @@ TEST(a_plan_fits_the_gpu)
                     CHECK(p.shared_bytes <= rooms[g].shared_bytes && p.threads <= 320);
                     CHECK(p.grid >= 1 && p.grid <= rooms[g].multiprocessors);
                     CHECK(p.warps >= 1 && p.grid <= (rows[i] + 16 * p.warps - 1) / 16 * splits);
+                }
+}
+
+/* Of many tokens, too: and it is the few kernels' up to 64 tokens. */
+TEST(a_plan_for_many_tokens_fits_the_gpu)
+{
+    const cuda_gemm_room rooms[] = {{1, 99 << 10}, {108, 163 << 10}, {132, 227 << 10}};
+    const uint32_t rows[] = {16, 1024, 4096, 28672};
+    const uint32_t tokens[] = {1, 64, 65, 128, 300, 2048};
+    for (size_t g = 0; g < RAD_COUNT(rooms); g++)
+        for (int kind = CUDA_GEMM_Q8_0; kind < CUDA_GEMM_KINDS; kind++)
+            for (size_t i = 0; i < RAD_COUNT(rows); i++)
+                for (size_t t = 0; t < RAD_COUNT(tokens); t++) {
+                    const cuda_gemm_plan p = cuda_quant_many_plan((cuda_gemm_kind)kind, rows[i],
+                                                                  4096, tokens[t], rooms[g]);
+                    if (tokens[t] <= GEMM_FEW_TOKENS) CHECK(!p.kernel);
+                    if (rows[i] >= 1024 && tokens[t] == 2048) CHECK(p.kernel);
+                    if (!p.kernel) continue;
+                    CHECK(p.shared_bytes <= rooms[g].shared_bytes);
+                    CHECK(p.threads == 32 * p.warps && p.threads <= 128 && p.grid >= 1);
                 }
 }
 

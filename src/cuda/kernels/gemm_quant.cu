@@ -1,5 +1,5 @@
 /* gemm_quant.cu - products with Q8_0, MXFP4, Q4_K and Q6_K weights that have the CPU's bits, for
- * any number of tokens.
+ * any number of tokens; gemm_quant_many.cu is made for many.
  *
  * Blocks of threads, their ring of stages and their units are those of gemm_few.cu; a stage holds
  * 256 k, and tokens beyond a kernel's are units of their own:

@@ -43,6 +43,35 @@ typedef struct pair {
     float of[2];
 } __attribute__((aligned(8))) pair;
 
+/* mma_i8 whose sums begin at c, and the same of 16 k: a has rows r and r + 8. */
+#ifdef ON_GPU
+INLINE void mma_i8_from(i32 d[4], const u32 a[4], const u32 b[2], const i32 c[4])
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+INLINE void mma_i8_16(i32 d[4], const u32 a[2], const u32 b[1], const i32 c[4])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+                 "{%7, %8, %9, %10};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+}
+#else
+INLINE void mma_i8_from(i32 d[4], const u32 a[4], const u32 b[2], const i32 c[4])
+{
+    memcpy(d, c, 16);
+    mma_i8(d, a, b);
+}
+INLINE void mma_i8_16(i32 d[4], const u32 a[2], const u32 b[1], const i32 c[4])
+{
+    const u32 wide_a[4] = {a[0], a[1], 0, 0}, wide_b[2] = {b[0], 0};
+    mma_i8_from(d, wide_a, wide_b, c);
+}
+#endif
+
 /* acc[0..3] of 16 rows and 8 tokens, of a block: w as the instruction wants it, two registers of x,
  * d of rows r and r + 8, d of tokens t and t + 1. */
 INLINE void add_block(float acc[4], const u32 w[4], const u32 x[2], const float dw[2], pair dx)
