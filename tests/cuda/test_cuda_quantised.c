@@ -157,7 +157,12 @@ TEST(crowds_give_the_bits_of_a_prefill)
                                     .one_type = GGML_Q4_K,
                                     .other_type = GGML_Q6_K,
                                     .tied = true};
+    /* Enough rows that a prompt's gates and ups are products for many tokens. */
+    tiny_model wide = small;
+    wide.layers = 1;
+    wide.ffn = 512;
     run_crowd(&small, WEIGHTS_AS_FILE, 80, (uint32_t)test_scale(8, 40), false);
+    run_crowd(&wide, WEIGHTS_AS_FILE, 90, 2, false);
     run_crowd(&small, WEIGHTS_AS_FILE, 90, 3, true);
     run_crowd(&of_k, WEIGHTS_AS_FILE, 90, (uint32_t)test_scale(4, 17), false);
 }
