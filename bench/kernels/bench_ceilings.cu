@@ -1,7 +1,9 @@
-/* bench_ceilings.cu - what a GPU can do at most: the loops that other kernels' figures stand beside.
+/* bench_ceilings.cu - what a GPU can do at most: the loops that other kernels' figures stand
+ * beside.
  *
  *     read_all    every byte once, eight loads of 16 bytes under way in each thread
  *     mma_loop    mma.sync of registers alone, CEILING_CHAINS independent sums in a warp
+ *     mma_i8_loop the same of int8
  *     wgmma_loop  wgmma of operands in shared memory, one sum in a warpgroup (sm_90)
  *     nothing     what a launch costs
  *
@@ -73,6 +75,35 @@ KERNEL(mma_loop, CEILING_MMA_THREADS, ceiling_args)
     for (u32 c = 0; c < CEILING_CHAINS; c++)
         sum += d[c][0] + d[c][1] + d[c][2] + d[c][3];
     ((float *)a.to)[thread] = sum;
+}
+
+KERNEL(mma_i8_loop, CEILING_MMA_THREADS, ceiling_args)
+{
+    const u32 thread = BLOCK_X * CEILING_MMA_THREADS + THREAD_X;
+    i32 d[CEILING_CHAINS][4];
+    u32 x[4], y[CEILING_CHAINS][2];
+    UNROLL
+    for (u32 i = 0; i < 4; i++)
+        x[i] = mixed(thread * 4 + i);
+    UNROLL
+    for (u32 c = 0; c < CEILING_CHAINS; c++) {
+        UNROLL
+        for (u32 i = 0; i < 2; i++)
+            y[c][i] = mixed(0x10000000u + (thread * CEILING_CHAINS + c) * 2 + i);
+        UNROLL
+        for (u32 i = 0; i < 4; i++)
+            d[c][i] = 0;
+    }
+    for (u32 r = 0; r < a.rounds; r++) {
+        UNROLL
+        for (u32 c = 0; c < CEILING_CHAINS; c++)
+            mma_i8(d[c], x, y[c]);
+    }
+    u32 sum = 0;
+    UNROLL
+    for (u32 c = 0; c < CEILING_CHAINS; c++)
+        sum += (u32)d[c][0] + (u32)d[c][1] + (u32)d[c][2] + (u32)d[c][3];
+    ((u32 *)a.to)[thread] = sum;
 }
 
 KERNEL(nothing, 32, ceiling_args)

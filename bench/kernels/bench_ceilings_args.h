@@ -7,7 +7,7 @@ enum {
     CEILING_MMA_THREADS = 256, /* of blocks that multiply */
     CEILING_WGMMA_THREADS = 256,
     CEILING_CHAINS = 8,                  /* of a warp, in mma_loop */
-    CEILING_MMA_FLOPS = 16 * 8 * 16 * 2, /* of one mma.sync */
+    CEILING_MMA_FLOPS = 16 * 8 * 16 * 2, /* of one mma.sync; of int8 twice as many */
     CEILING_WGMMA_FLOPS = 64 * 256 * 16 * 2,
     CEILING_WGMMA_STEPS = 32,                   /* of a round; then the warpgroup waits for them */
     CEILING_WGMMA_SHARED = (2 * 64 + 256) * 128 /* bytes of dynamic shared memory */
