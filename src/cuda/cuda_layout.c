@@ -28,10 +28,29 @@ typedef struct place {
         offsetof(layer_weights, name), offsetof(cuda_layer, name), false                           \
     }
 static const place places[] = {
-    MATRIX(qkv),       MATRIX(attn_output), MATRIX(gate_up),     MATRIX(ffn_down),
-    VECTOR(attn_norm), VECTOR(ffn_norm),    VECTOR(q_norm),      VECTOR(k_norm),
-    VECTOR(qkv_bias),  VECTOR(sinks),       VECTOR(output_bias), VECTOR(post_attn_norm),
+    MATRIX(qkv),
+    MATRIX(attn_output),
+    MATRIX(gate_up),
+    MATRIX(ffn_down),
+    MATRIX(expert_gate_up),
+    MATRIX(expert_down),
+    MATRIX(shared_gate_up),
+    MATRIX(shared_down),
+    VECTOR(attn_norm),
+    VECTOR(ffn_norm),
+    VECTOR(q_norm),
+    VECTOR(k_norm),
+    VECTOR(qkv_bias),
+    VECTOR(sinks),
+    VECTOR(output_bias),
+    VECTOR(post_attn_norm),
     VECTOR(post_ffn_norm),
+    VECTOR(router),
+    VECTOR(router_bias),
+    VECTOR(select_bias),
+    VECTOR(expert_gate_up_bias),
+    VECTOR(expert_down_bias),
+    VECTOR(shared_gate),
 };
 
 static const place *place_of(const tensor_def *def)
@@ -41,28 +60,52 @@ static const place *place_of(const tensor_def *def)
     return NULL;
 }
 
+static bool is_matrix(tensor_form form)
+{
+    return form == TENSOR_MATRIX || form == TENSOR_MATRICES;
+}
+
+/* How many a tensor has; of a router, whose rows are vectors here, these. */
+static uint32_t count_of(const model_config *c, const layer_config *l, const tensor_def *def)
+{
+    if (def->form == TENSOR_F32_MATRIX) return tensor_size_of(c, l, def->rows);
+    const bool many = def->form == TENSOR_MATRICES || def->form == TENSOR_VECTORS;
+    return many ? tensor_size_of(c, l, def->count) : 1;
+}
+
+static bool is_gate_up(const place *p)
+{
+    return p->to == offsetof(cuda_layer, gate_up) ||
+           p->to == offsetof(cuda_layer, shared_gate_up) ||
+           p->to == offsetof(cuda_layer, expert_gate_up);
+}
+
 /* What a layer has of the field whose rows of the table are [first, end); no parts: nothing. */
 static rad_status layer_field(const model_config *c, cuda_layout *layout, uint32_t layer,
                               tensor_when set, uint32_t first, uint32_t end, cuda_field *out,
                               rad_error *err)
 {
     const layer_config *l = &c->layers[layer];
-    *out = (cuda_field){.cols = 1, .scale = 1};
+    *out = (cuda_field){.cols = 1, .count = 1, .scale = 1};
     for (uint32_t r = first; r < end; r++) {
         const tensor_def *def = &tensor_defs[r];
         if (!(set & def->when)) continue;
         const place *to = place_of(def);
         const tensor_name name = tensor_name_of(layer, def);
-        if (!to || to->matrix != (def->form == TENSOR_MATRIX) || out->num_parts == CUDA_MOST_PARTS)
+        if (!to || to->matrix != is_matrix(def->form) || def->form == TENSOR_COLUMNS ||
+            out->num_parts == CUDA_MOST_PARTS)
             return rad_fail(err, RAD_E_UNSUPPORTED,
                             "cuda: there is no kernel for tensor %s; --device cpu runs this model",
                             name.text);
         const uint32_t rows = tensor_size_of(c, l, to->matrix ? def->rows : def->cols);
         out->parts[out->num_parts++] = (cuda_part){name, rows};
         out->rows += rows;
+        out->count = count_of(c, l, def);
         if (to->matrix) out->cols = tensor_size_of(c, l, def->cols);
         void *at = (char *)&layout->layers[layer] + to->to;
-        out->gate_up = to->to == offsetof(cuda_layer, gate_up);
+        out->gate_up = is_gate_up(to);
+        out->experts = def->form == TENSOR_MATRICES;
+        out->router = def->form == TENSOR_F32_MATRIX;
         if (to->matrix)
             out->matrix = at;
         else
@@ -80,6 +123,7 @@ static rad_status visit_one(const char *name, cuda_matrix *matrix, uint64_t *vec
                         .num_parts = 1,
                         .rows = rows,
                         .cols = cols,
+                        .count = 1,
                         .scale = scale};
     field.parts[0].rows = rows;
     snprintf(field.parts[0].name.text, sizeof field.parts[0].name.text, "%s", name);
@@ -113,9 +157,12 @@ rad_status cuda_field_tensors(const gguf_file *file, const cuda_field *f,
                               const gguf_tensor *out[CUDA_MOST_PARTS], rad_error *err)
 {
     rad_status status = RAD_OK;
-    for (uint32_t i = 0; i < f->num_parts && status == RAD_OK; i++)
-        status = tensor_find(file, f->parts[i].name.text, f->matrix ? f->parts[i].rows : 0,
-                             f->matrix ? f->cols : f->parts[i].rows, &out[i], err);
+    for (uint32_t i = 0; i < f->num_parts && status == RAD_OK; i++) {
+        const char *name = f->parts[i].name.text;
+        const uint32_t rows = f->parts[i].rows;
+        status = f->matrix ? tensor_find_many(file, name, f->count, rows, f->cols, &out[i], err)
+                           : tensor_find(file, name, f->count, rows, &out[i], err);
+    }
     return status;
 }
 
@@ -145,6 +192,7 @@ static rad_status choose_types(const placing *p, const cuda_field *f,
     const weights_policy policy = table && p->policy == WEIGHTS_AS_Q8_0 ? WEIGHTS_AS_FILE
                                                                         : p->policy;
     *num = 0;
+    if (f->experts) return RAD_OK; /* there are no kernels for others yet */
     if (policy == WEIGHTS_AS_DTYPE || (policy == WEIGHTS_AS_FILE && !p->file)) return RAD_OK;
     rad_status status = p->file ? cuda_field_tensors(p->file, f, tensors, err) : RAD_OK;
     if (status != RAD_OK) return status;
@@ -172,12 +220,19 @@ static void place_pieces(cuda_layout *layout, cuda_matrix *m, const gemm_part *t
     layout->quantised = true;
 }
 
+/* Which products have the gated unit in their epilogue. */
+static bool is_paired(ffn_kind ffn, bool experts)
+{
+    return ffn == FFN_SWIGLU || (experts && ffn == FFN_SWIGLU_CLAMPED);
+}
+
 static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
 {
     const placing *p = user;
     cuda_layout *layout = p->layout;
     if (f->vector) {
-        *f->vector = take(layout, f->rows * sizeof(float));
+        *f->vector = take(layout, (uint64_t)f->count * f->rows * sizeof(float));
+        layout->experts |= f->router;
         return RAD_OK;
     }
     gemm_part types[WEIGHTS_MOST_PARTS];
@@ -185,22 +240,25 @@ static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
     rad_status status = choose_types(p, f, types, &num, err);
     if (status != RAD_OK) return status;
     cuda_matrix *m = f->matrix;
-    *m = (cuda_matrix){
-        .n = f->rows, .k = f->cols, .rows = cuda_pad(f->rows, 16), .ld = cuda_pad(f->cols, 64)};
+    *m = (cuda_matrix){.n = f->rows,
+                       .k = f->cols,
+                       .rows = cuda_pad(f->rows, 16),
+                       .ld = cuda_pad(f->cols, 64),
+                       .count = f->count};
     m->x_ld = m->ld;
     if (num) {
         place_pieces(layout, m, types, num);
         return RAD_OK;
     }
-    m->splits = cuda_splits(m->rows, m->ld);
-    if (f->gate_up && p->c->arch->ffn == FFN_SWIGLU) {
+    m->splits = f->experts ? 1 : cuda_splits(m->rows, m->ld);
+    if (f->gate_up && is_paired(p->c->arch->ffn, f->experts)) {
         m->paired = true;
         m->splits = 1;                           /* the epilogue cannot add ranges */
         m->rows = 2 * cuda_pad(f->rows / 2, 64); /* so it writes all that ffn_down reads */
     }
-    const uint64_t bytes = (uint64_t)m->rows * m->ld * sizeof(uint16_t);
-    m->at = take(layout, bytes);
-    if (m != &layout->token_embd) layout->matrix_bytes[GEMM_BF16] += bytes;
+    m->bytes = (uint64_t)m->rows * m->ld * sizeof(uint16_t);
+    m->at = take(layout, m->count * m->bytes);
+    if (m != &layout->token_embd) layout->matrix_bytes[GEMM_BF16] += m->count * m->bytes;
     return RAD_OK;
 }
 
@@ -243,7 +301,7 @@ typedef struct mapping {
 static rad_status map_field(void *user, const cuda_field *f, rad_error *err)
 {
     const mapping *m = user;
-    if (!f->matrix || f->matrix->num_pieces) return RAD_OK;
+    if (!f->matrix || f->matrix->num_pieces || f->experts) return RAD_OK;
     return cuda_matrix_map(m->cu, m->block + f->matrix->at, f->matrix->rows, f->matrix->ld, 64,
                            &f->matrix->map, err);
 }

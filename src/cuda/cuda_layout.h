@@ -4,11 +4,12 @@
  * there is none. What each is made of comes from the table of tensors (model/tensors.h), so nothing
  * here but cuda_layout_init knows an architecture.
  *
- *     vectors     f32
+ *     vectors     f32; a router is `count` rows of them, biases of experts are one row an expert
  *     matrices    bf16 [n][k], n padded with rows of zeros to 16, k with zeros to 64; or pieces of
  *                 quantised types, one behind the other, each as quant_pack.h has it
  *     gate_up     8 rows of gate, 8 of up, and so on, where the product's kernel makes one number
  *                 of each pair (SwiGLU in bf16: paired); else all of gate, then all of up
+ *     experts     `count` matrices of one shape, one every `bytes` bytes
  *     output      also the embedding table, where the model has one tensor for both
  *     rope        for each of the model's RoPEs [context][dim] pairs of cosine and sine
  *     q_factors   [context] what q at a position is multiplied by, of models with a q_temperature
@@ -41,6 +42,8 @@ typedef struct cuda_matrix {
     uint32_t x_ld;       /* of what it reads as bf16: k padded to 64 */
     uint32_t splits;     /* ranges of k that are summed each for itself (cuda_splits) */
     bool paired;         /* see above */
+    uint32_t count;      /* 1, or one for each expert */
+    uint64_t bytes;      /* from one to the next */
     uint32_t num_pieces; /* 0: it is of bf16 */
     cuda_piece pieces[CUDA_MOST_PARTS];
     tensor_map map; /* what kernels of sm_90 read it by, see cuda_layout_map */
@@ -50,6 +53,9 @@ typedef struct cuda_layer {
     cuda_matrix qkv, attn_output, gate_up, ffn_down;
     uint64_t attn_norm, ffn_norm, q_norm, k_norm, qkv_bias, output_bias, sinks;
     uint64_t post_attn_norm, post_ffn_norm; /* of what the blocks add */
+    /* Of a mixture of experts, which has no gate_up and ffn_down: */
+    cuda_matrix expert_gate_up, expert_down, shared_gate_up, shared_down;
+    uint64_t router, router_bias, select_bias, expert_gate_up_bias, expert_down_bias, shared_gate;
 } cuda_layer;
 
 typedef struct cuda_layout {
@@ -62,6 +68,7 @@ typedef struct cuda_layout {
     uint64_t bytes;                        /* of the block */
     uint64_t matrix_bytes[GEMM_NUM_TYPES]; /* of those that are multiplied by */
     bool quantised;                        /* one of the matrices is */
+    bool experts;                          /* a layer has them */
 } cuda_layout;
 
 /* A matrix or vector, and the tensors that it is stacked of. */
@@ -75,7 +82,9 @@ typedef struct cuda_field {
     cuda_part parts[CUDA_MOST_PARTS];
     uint32_t num_parts;
     uint32_t rows, cols; /* of all parts; of a vector cols is 1 */
-    bool gate_up;
+    uint32_t count;      /* of such matrices or vectors, one behind the other */
+    bool gate_up, experts;
+    bool router; /* a vector for each expert, of numbers that are multiplied by */
     float scale; /* its numbers are multiplied by this; 1 but for output_norm */
 } cuda_field;
 

@@ -126,12 +126,14 @@ static void random_row(uint64_t seed, uint32_t row, uint32_t cols, uint16_t *out
     }
 }
 
-/* The tensor that row *row of a stack lies in; *row becomes its row there. */
-static const gguf_tensor *tensor_of_row(const chunk *c, uint32_t *row)
+/* The tensor that row *row of a stack lies in, of matrix `matrix` of a field that has several; *row
+ * becomes its row there. */
+static const gguf_tensor *tensor_of_row(const chunk *c, uint32_t matrix, uint32_t *row)
 {
     uint32_t part = 0;
     while (*row >= c->field->parts[part].rows)
         *row -= c->field->parts[part++].rows;
+    *row += matrix * c->field->parts[part].rows;
     return c->tensors[part];
 }
 
@@ -143,13 +145,14 @@ static void matrix_tile(void *arg, uint32_t tile, uint32_t thread)
     float *scratch = c->l->scratch + (size_t)thread * c->l->widest;
     for (uint32_t i = tile * TILE_ROWS; i < end; i++) {
         uint16_t *out = (uint16_t *)(void *)(c->out + i * c->row_bytes);
-        uint32_t row = cuda_matrix_source(m, c->first + i), cols = m->k;
+        const uint32_t matrix = (c->first + i) / m->rows;
+        uint32_t row = cuda_matrix_source(m, (c->first + i) % m->rows), cols = m->k;
         if (row == UINT32_MAX) {
             cols = 0;
         } else if (!c->l->source->file) {
-            random_row(c->l->source->seed ^ m->at, row, cols, out);
+            random_row(c->l->source->seed ^ m->at, matrix * m->n + row, cols, out);
         } else {
-            const gguf_tensor *t = tensor_of_row(c, &row);
+            const gguf_tensor *t = tensor_of_row(c, matrix, &row);
             row_of_tensor(t, row, cols, scratch, out);
         }
         memset(out + cols, 0, (m->ld - cols) * sizeof *out);
@@ -192,7 +195,7 @@ static const void *blocks_of_row(const chunk *c, uint32_t row, float *scratch)
         return scratch;
     }
     row += c->piece_row;
-    const gguf_tensor *t = tensor_of_row(c, &row);
+    const gguf_tensor *t = tensor_of_row(c, 0, &row);
     if (weights_native_type(t->type) == c->piece->type) return tensor_row_bytes(t, row);
     tensor_row(t, row, scratch);
     round_row(scratch, cols);
@@ -212,24 +215,38 @@ static void piece_tile(void *arg, uint32_t tile, uint32_t thread)
                         blocks_of_row(c, first + i, scratch));
 }
 
-/* Every number a row of its own. */
-static void vector_tile(void *arg, uint32_t tile, uint32_t thread)
+/* A row of vectors: norms are 1 where there is no file, biases 0. */
+static void vector_row(const chunk *c, uint32_t row, float *out)
 {
-    const chunk *c = arg;
     const cuda_field *f = c->field;
     const bool norm = strstr(f->parts[0].name.text, "norm") != NULL;
-    float *out = (float *)(void *)c->out;
-    (void)thread;
-    if (tile) return;
     for (uint32_t part = 0; part < f->num_parts; out += f->parts[part++].rows)
         if (c->l->source->file) {
-            tensor_row(c->tensors[part], 0, out);
+            tensor_row(c->tensors[part], row, out);
             for (uint32_t i = 0; i < f->parts[part].rows; i++)
                 out[i] *= f->scale;
         } else {
             for (uint32_t i = 0; i < f->parts[part].rows; i++)
                 out[i] = norm ? f->scale : 0;
         }
+}
+
+static void vector_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const chunk *c = arg;
+    const cuda_field *f = c->field;
+    const uint32_t end = RAD_MIN((tile + 1) * TILE_ROWS, c->count);
+    uint16_t *random = (uint16_t *)(c->l->scratch + (size_t)thread * c->l->widest);
+    for (uint32_t i = tile * TILE_ROWS; i < end; i++) {
+        float *out = (float *)(void *)(c->out + i * c->row_bytes);
+        if (c->l->source->file || !f->router) {
+            vector_row(c, c->first + i, out);
+            continue;
+        }
+        random_row(c->l->source->seed ^ *f->vector, c->first + i, f->rows, random);
+        for (uint32_t k = 0; k < f->rows; k++)
+            out[k] = bf16_to_f32(random[k]);
+    }
 }
 
 static void rope_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -302,10 +319,11 @@ static rad_status load_field(void *user, const cuda_field *f, rad_error *err)
         status = load_pieces(l, &c, err);
     } else if (f->matrix) {
         c.row_bytes = f->matrix->ld * sizeof(uint16_t);
-        status = send_rows(l, &c, f->matrix->at, f->matrix->rows, TILE_ROWS, matrix_tile, err);
+        status = send_rows(l, &c, f->matrix->at, f->matrix->count * f->matrix->rows, TILE_ROWS,
+                           matrix_tile, err);
     } else {
         c.row_bytes = f->rows * sizeof(float);
-        status = send_rows(l, &c, *f->vector, 1, 1, vector_tile, err);
+        status = send_rows(l, &c, *f->vector, f->count, TILE_ROWS, vector_tile, err);
     }
     if (status == RAD_OK) report(l, &c);
     return status;
