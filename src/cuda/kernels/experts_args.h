@@ -20,7 +20,7 @@
 
 #include "cuda/kernels/kernel_args.h"
 
-enum { EXPERTS_MOST = 512, EXPERTS_MOST_USED = 32 };
+enum { EXPERTS_MOST = 256, EXPERTS_MOST_USED = 32 };
 #define EXPERTS_NONE 0xffffffffu
 INLINE u32 experts_most_tiles(u32 tokens, u32 used, u32 count, u32 width)
 {
@@ -46,6 +46,7 @@ enum {
     EXPERTS_SCORES_THREADS = 128,
     EXPERTS_SCORES_ROWS = 4,
     EXPERTS_SCORES_TOKENS = 4,
+    EXPERTS_SCORES_MANY_THREADS = 256,
     EXPERTS_SCORES_MANY_ROWS = 16,
     EXPERTS_SCORES_MANY_TOKENS = 16
 };
