@@ -17,6 +17,7 @@
     X(embed_q4_k, embed_quant, embed_args, false)                                                  \
     X(embed_q6_k, embed_quant, embed_args, false)                                                  \
     X(quantise_rows, quantise_rows, quantise_args, false)                                          \
+    X(quantise_places, quantise_rows, quantise_places_args, false)                                 \
     X(add_norm, norm, add_norm_args, false)                                                        \
     X(add_norm_many, norm, add_norm_args, false)                                                   \
     X(add_norm_wide, norm, add_norm_args, false)                                                   \
@@ -64,6 +65,22 @@
     X(gemm_q4_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
     X(gemm_q6_k_many_64, gemm_quant_many, gemm_quant_args, true)                                   \
     X(gemm_q6_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
+    X(gemm_experts_q8_0_8, gemm_quant_experts, gemm_quant_experts_args, true)                      \
+    X(gemm_experts_q8_0_16, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q8_0_32, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q8_0_64, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_mxfp4_8, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_mxfp4_16, gemm_quant_experts, gemm_quant_experts_args, true)                    \
+    X(gemm_experts_mxfp4_32, gemm_quant_experts, gemm_quant_experts_args, true)                    \
+    X(gemm_experts_mxfp4_64, gemm_quant_experts, gemm_quant_experts_args, true)                    \
+    X(gemm_experts_q4_k_8, gemm_quant_experts, gemm_quant_experts_args, true)                      \
+    X(gemm_experts_q4_k_16, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q4_k_32, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q4_k_64, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q6_k_8, gemm_quant_experts, gemm_quant_experts_args, true)                      \
+    X(gemm_experts_q6_k_16, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q6_k_32, gemm_quant_experts, gemm_quant_experts_args, true)                     \
+    X(gemm_experts_q6_k_64, gemm_quant_experts, gemm_quant_experts_args, true)                     \
     X(gemm_many_256, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_128, gemm_many, gemm_args, true)                                                   \
     X(gemm_many_64, gemm_many, gemm_args, true)                                                    \
@@ -131,6 +148,7 @@ static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file
     const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256_f8;
     const bool of_quantised = file == CUDA_PTX_OF_gemm_quant ||
                               file == CUDA_PTX_OF_gemm_quant_many ||
+                              file == CUDA_PTX_OF_gemm_quant_experts ||
                               file == CUDA_PTX_OF_quantise_rows ||
                               file == CUDA_PTX_OF_embed_quant;
     if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))
@@ -345,6 +363,24 @@ void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *arg
     if (!plan.kernel)
         plan = cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room_of(q));
     gemm_quant_args a = *args;
+    a.warps = plan.warps;
+    a.stages = plan.stages;
+    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
+                    plan.shared_bytes, &a, sizeof a);
+}
+
+void launch_quantise_places(cuda_queue *q, const quantise_places_args *a, uint32_t most_tiles)
+{
+    launch(q, KERNEL_quantise_places, most_tiles * a->by.width, quantise_blocks(a->padded_k),
+           QUANTISE_THREADS, a);
+}
+
+void launch_gemm_quant_experts(cuda_queue *q, gemm_type type, const gemm_quant_experts_args *args,
+                               uint32_t most_tiles)
+{
+    const cuda_gemm_plan plan = cuda_gemm_tiles_plan(cuda_gemm_kind_of(type), args->n, args->k,
+                                                     args->by.width, most_tiles, room_of(q));
+    gemm_quant_experts_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;
     launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,

@@ -7,6 +7,7 @@
 
 #include "cuda/attention_plan.h"
 #include "cuda/cuda_ptx.h"
+#include "cuda/kernels/experts_quant_args.h"
 #include "cuda/kernels/kernel_args.h"
 #include "device/cuda_driver.h"
 #include "model/gemm.h"
@@ -75,5 +76,10 @@ uint32_t launch_gemm(cuda_queue *q, const cuda_product *p);
  * gives. In one order, whatever the kernel. */
 void launch_quantise(cuda_queue *q, const quantise_args *a);
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args);
+
+/* Likewise for experts, by tiles, of which there are at most so many. */
+void launch_quantise_places(cuda_queue *q, const quantise_places_args *a, uint32_t most_tiles);
+void launch_gemm_quant_experts(cuda_queue *q, gemm_type type, const gemm_quant_experts_args *args,
+                               uint32_t most_tiles);
 
 #endif

@@ -18,6 +18,7 @@
     ALL(gemm_many)                                                                                 \
     ALL(gemm_quant)                                                                                \
     ALL(gemm_quant_many)                                                                           \
+    ALL(gemm_quant_experts)                                                                        \
     ALL(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
     ONE(attention_d16)                                                                             \

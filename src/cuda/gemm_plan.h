@@ -1,5 +1,5 @@
-/* gemm_plan.h - how the products of gemm_few.cu and gemm_quant.cu are launched. The bits do not
- * depend on it.
+/* gemm_plan.h - how the products of gemm_few.cu, gemm_quant.cu and, by tiles, gemm_experts.cu and
+ * gemm_quant_experts.cu are launched. The bits do not depend on it.
  *
  * A plan is a matter of time alone: which of the kernels, how many rows of W a block takes at a
  * time, and how many copies it has under way. The memory of an H100 gives a multiprocessor 14 bytes
@@ -48,6 +48,12 @@ typedef struct cuda_gemm_room {
 cuda_gemm_plan cuda_gemm_few_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
                                   uint32_t splits, cuda_gemm_room room);
 
+/* The products of a matrix of each expert's, [n][k], by tiles of `width` places (8, 16, 32 or 64),
+ * of which there are `most_tiles` at most (experts_plan.h): gemm_experts.cu and
+ * gemm_quant_experts.cu. */
+cuda_gemm_plan cuda_gemm_tiles_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t width,
+                                    uint32_t most_tiles, cuda_gemm_room room);
+
 /* What else a plan may be: `warps` warps that multiply, `stages` stages, at most `blocks` blocks a
  * multiprocessor, and tokens kept in shared memory (bf16). */
 typedef struct cuda_gemm_choice {
@@ -59,5 +65,8 @@ typedef struct cuda_gemm_choice {
 bool cuda_gemm_few_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t tokens,
                            uint32_t splits, cuda_gemm_room room, cuda_gemm_choice choice,
                            cuda_gemm_plan *out);
+bool cuda_gemm_tiles_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32_t width,
+                             uint32_t most_tiles, cuda_gemm_room room, cuda_gemm_choice choice,
+                             cuda_gemm_plan *out);
 
 #endif

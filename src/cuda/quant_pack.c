@@ -30,6 +30,14 @@ size_t cuda_quant_bytes(gemm_type type, uint32_t n, uint32_t k)
     return (size_t)((n + 15) / 16) * (cuda_quant_k(k) / 256) * tile_bytes(type);
 }
 
+uint32_t cuda_quant_last_bytes(gemm_type type, uint32_t k)
+{
+    const uint32_t blocks = (k % 256 + 31) / 32;
+    if (!blocks) return (uint32_t)tile_bytes(type);
+    if (type == GEMM_Q8_0) return Q8_0_WORDS + blocks * 512;
+    return type == GEMM_MXFP4 ? MXFP4_WORDS + (blocks + 1) / 2 * 512 : (uint32_t)tile_bytes(type);
+}
+
 /* Eight words of a row, k = 0, 4, .. 28, to the lanes of 512 bytes. */
 static void put_words(uint8_t *lanes, uint32_t row, const uint8_t *words)
 {

@@ -32,6 +32,10 @@ bool cuda_quant_packs(gemm_type type);
 /* Bytes of an n x k matrix. */
 size_t cuda_quant_bytes(gemm_type type, uint32_t n, uint32_t k);
 
+/* Of 256 k of 16 rows, the last ones of a matrix: bytes up to the last that k's padding has not all
+ * to itself. */
+uint32_t cuda_quant_last_bytes(gemm_type type, uint32_t k);
+
 /* Row `row` of the matrix at `to`, which was zeros, from the row's blocks in a GGUF file. Different
  * rows may be packed by different threads. */
 void cuda_quant_pack(gemm_type type, void *to, uint32_t k, uint32_t row, const void *blocks);

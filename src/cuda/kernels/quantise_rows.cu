@@ -2,6 +2,7 @@
  * (model/gemm_quant.h). A lane has one number. */
 #include "device/kernels/dialect.h"
 
+#include "cuda/kernels/experts_quant_args.h"
 #include "cuda/kernels/glu.h"
 #include "cuda/kernels/kernel_args.h"
 
@@ -19,13 +20,10 @@ INLINE float number_at(const quantise_args a, u32 row, u32 i)
     return a.from == QUANTISE_SWIGLU ? swiglu(v, up) : v;
 }
 
-KERNEL(quantise_rows, QUANTISE_THREADS, quantise_args)
+/* A block of 32, of which a lane has one number: q, and d and d * (sum of q), which lie `to_sums`
+ * apart. */
+INLINE void round_block(float x, i8 *q_at, float *to, u64 to_sums)
 {
-    const u32 row = BLOCK_X, block = BLOCK_Y * (QUANTISE_THREADS / 32) + WARP;
-    launch_next();
-    wait_previous();
-    if (block >= a.padded_k / 32) return;
-    const float x = number_at(a, row, block * 32 + LANE);
     u32 most = float_bits(x) & 0x7fffffff; /* bits of positive floats are ordered as they are */
     UNROLL
     for (u32 lanes = 16; lanes; lanes /= 2) {
@@ -42,10 +40,53 @@ KERNEL(quantise_rows, QUANTISE_THREADS, quantise_args)
     UNROLL
     for (u32 lanes = 16; lanes; lanes /= 2)
         sum += (i32)shuffle_xor_u32((u32)sum, lanes);
-    a.q[(u64)row * a.padded_k + block * 32 + LANE] = (i8)q;
+    q_at[LANE] = (i8)q;
     if (LANE) return;
     const float d = counts ? divide(largest, 127.0f) : finite ? 0 : bits_float(0x7fc00000);
-    float *to = a.scales + (u64)block * a.ld_tokens + row;
     to[0] = d;
-    to[(u64)(a.padded_k / 32) * a.ld_tokens] = d * (float)sum;
+    to[to_sums] = d * (float)sum;
+}
+
+KERNEL(quantise_rows, QUANTISE_THREADS, quantise_args)
+{
+    const u32 row = BLOCK_X, block = BLOCK_Y * (QUANTISE_THREADS / 32) + WARP;
+    launch_next();
+    wait_previous();
+    if (block >= a.padded_k / 32) return;
+    round_block(number_at(a, row, block * 32 + LANE), a.q + (u64)row * a.padded_k + block * 32,
+                a.scales + (u64)block * a.ld_tokens + row, (u64)(a.padded_k / 32) * a.ld_tokens);
+}
+
+/* Number i of what a place has to say, which is of `row` of x. */
+INLINE float number_of_place(const quantise_places_args a, u32 place, u32 row, u32 i)
+{
+    if (i >= a.k) return 0;
+    const u64 at = (u64)row * a.ldx + i;
+    if (a.from == QUANTISE_BF16) return bf16_float(((const u16 *)a.x)[at]);
+    const float *x = (const float *)a.x + at;
+    if (a.from == QUANTISE_F32) return x[0];
+    float gate = x[0], up = x[a.k];
+    if (a.bias) {
+        const float *bias = a.bias + (u64)a.by.tiles[place / a.by.width].expert * 2 * a.k + i;
+        gate += bias[0];
+        up += bias[a.k];
+    }
+    return a.from == QUANTISE_SWIGLU ? swiglu(gate, up) : swiglu_clamped(gate, up);
+}
+
+KERNEL(quantise_places, QUANTISE_THREADS, quantise_places_args)
+{
+    const u32 place = BLOCK_X, block = BLOCK_Y * (QUANTISE_THREADS / 32) + WARP;
+    launch_next();
+    wait_previous();
+    if (block >= a.padded_k / 32 || place >= *a.by.num_tiles * a.by.width) return;
+    const u32 token = a.by.row_of[place];
+    if (token == EXPERTS_NONE) return;
+    const float v = number_of_place(a, place, a.gathered ? token : place, block * 32 + LANE);
+    if (a.act) {
+        a.act[(u64)place * a.padded_k + block * 32 + LANE] = (u16)pack_bf16(v, 0);
+        return;
+    }
+    round_block(v, a.q + (u64)place * a.padded_k + block * 32,
+                a.scales + (u64)block * a.ld_places + place, (u64)(a.padded_k / 32) * a.ld_places);
 }
