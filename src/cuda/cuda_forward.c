@@ -40,6 +40,15 @@ static uint32_t rounded_tokens(uint32_t tokens)
     return cuda_pad(tokens, 4);
 }
 
+static void place_experts(const model_config *c, const cuda_layout *layout,
+                          const cuda_step_limits *l, cuda_buffers *b, size_t *used)
+{
+    size_t bytes[CUDA_EXPERTS_BUFFERS] = {0};
+    if (layout->experts) cuda_experts_bytes(c, layout, l->tokens, bytes);
+    for (uint32_t i = 0; i < CUDA_EXPERTS_BUFFERS; i++)
+        b->experts.all[i] = take(used, bytes[i], 1);
+}
+
 static size_t place(const model_config *c, const cuda_layout *layout, const cuda_step_limits *l,
                     cuda_buffers *b)
 {
@@ -47,14 +56,16 @@ static size_t place(const model_config *c, const cuda_layout *layout, const cuda
     uint32_t q = 0, attn = 0, act = 0, widest = quantised_ld(&layout->output);
     for (uint32_t i = 0; i < c->num_layers; i++) {
         const cuda_layer *w = &layout->layers[i];
-        const cuda_matrix *all[] = {&w->qkv, &w->attn_output, &w->gate_up, &w->ffn_down};
+        const cuda_matrix *all[] = {&w->qkv,      &w->attn_output,    &w->gate_up,
+                                    &w->ffn_down, &w->shared_gate_up, &w->shared_down};
         for (size_t k = 0; k < RAD_COUNT(all); k++) {
             parts = RAD_MAX(parts, (size_t)part_rows_of(all[k], l->tokens) * all[k]->rows);
             widest = RAD_MAX(widest, quantised_ld(all[k]));
         }
         q = RAD_MAX(q, layer_q_dim(&c->layers[i]));
         attn = RAD_MAX(attn, w->attn_output.x_ld);
-        act = RAD_MAX(act, w->ffn_down.x_ld);
+        act = RAD_MAX(act, RAD_MAX(w->ffn_down.x_ld, w->shared_down.x_ld));
+        parts = RAD_MAX(parts, (size_t)l->tokens * w->expert_down.rows);
     }
     const size_t f = sizeof(float), h = sizeof(uint16_t);
     b->logits_ld = layout->output.rows;
@@ -69,9 +80,10 @@ static size_t place(const model_config *c, const cuda_layout *layout, const cuda
     b->q = take(&used, l->tokens, q * h);
     b->attn = take(&used, l->tokens, attn * h);
     b->act = take(&used, l->tokens, act * h);
-    b->norm_f32 = take(&used, widest ? l->tokens : 0, c->dim * f);
+    b->norm_f32 = take(&used, widest || layout->experts ? l->tokens : 0, c->dim * f);
     b->rounded = take(&used, widest ? l->tokens : 0, widest);
     b->scales = take(&used, rounded_tokens(l->tokens), widest / 32 * 2 * f);
+    place_experts(c, layout, l, b, &used);
     b->part_v = take(&used, cuda_attention_part_v_bytes(&l->views[0], l->most_parts), 1);
     b->part_ms = take(&used, cuda_attention_part_ms_bytes(&l->views[0], l->most_parts), 1);
     b->step = take(&used, cuda_step_block_bytes(l), 1);
@@ -100,7 +112,7 @@ static rad_status make_maps(const cuda_gpu *gpu, uint32_t tokens, cuda_buffers *
         if (status == RAD_OK)
             status =
                 cuda_matrix_map(gpu->cu, b->attn, tokens, b->attn_ld, box, &b->attn_maps[i], err);
-        if (status == RAD_OK)
+        if (status == RAD_OK && b->act_ld) /* mixtures of experts may have no other block */
             status = cuda_matrix_map(gpu->cu, b->act, tokens, b->act_ld, box, &b->act_maps[i], err);
     }
     b->maps = status == RAD_OK;
@@ -141,6 +153,8 @@ rad_status cuda_buffers_init(const cuda_gpu *gpu, cuda_stream stream, bool maps,
                        &b.tokens};
     for (size_t i = 0; i < RAD_COUNT(all); i++)
         *all[i] += b.block.at;
+    for (uint32_t i = 0; i < CUDA_EXPERTS_BUFFERS; i++)
+        b.experts.all[i] += b.block.at;
     if (maps) status = make_maps(gpu, l->tokens, &b, err);
     if (status != RAD_OK)
         cuda_block_free(gpu, &b.block);
@@ -199,21 +213,21 @@ static void round_rows(walk *w, const cuda_matrix *m, uint32_t from, cuda_ptr x,
     launch_quantise(w->q, &a);
 }
 
-/* norm = rms(x += y), as m reads it; or, of the rows that logits are asked of, without changing
- * x. */
-static void add_norm(walk *w, uint64_t norm, const cuda_matrix *m, bool of_logits)
+/* norm = rms(x += y) as bf16, as f32 or both; or, of the rows that logits are asked of, without
+ * changing x. Returns how many rows. */
+static uint32_t norm_as(walk *w, uint64_t norm, const cuda_matrix *m, bool bf16, bool f32,
+                        bool of_logits)
 {
     const model_config *c = w->p->config;
     const cuda_buffers *b = w->p->buffers;
-    const bool quantised = m->num_pieces > 0;
     const add_norm_args a = {.x = at(b->x),
                              .y = at(b->y),
                              .bias = w->y.bias ? at(w->y.bias) : NULL,
                              .weight = weight(w, norm),
                              .post = weight(w, w->y.norm),
                              .rows = of_logits ? table(w, w->s->at_rows) : NULL,
-                             .out = quantised ? NULL : at(b->norm),
-                             .out_f32 = quantised ? at(b->norm_f32) : NULL,
+                             .out = bf16 ? at(b->norm) : NULL,
+                             .out_f32 = f32 ? at(b->norm_f32) : NULL,
                              .count = of_logits ? w->s->logits : w->s->tokens,
                              .dim = c->dim,
                              .ld = m->x_ld,
@@ -224,7 +238,16 @@ static void add_norm(walk *w, uint64_t norm, const cuda_matrix *m, bool of_logit
                              .eps = c->rms_eps,
                              .scale = c->residual_scale};
     launch_add_norm(w->q, &a);
-    if (quantised) round_rows(w, m, QUANTISE_F32, b->norm_f32, c->dim, a.count);
+    return a.count;
+}
+
+/* As m reads it. */
+static void add_norm(walk *w, uint64_t norm, const cuda_matrix *m, bool of_logits)
+{
+    const bool quantised = m->num_pieces > 0;
+    const uint32_t count = norm_as(w, norm, m, !quantised, quantised, of_logits);
+    if (quantised)
+        round_rows(w, m, QUANTISE_F32, w->p->buffers->norm_f32, w->p->config->dim, count);
 }
 
 /* Maps of what a product reads of each token: one of the buffers. */
@@ -418,25 +441,25 @@ static void attend(walk *w, const layer_config *l, const cuda_layer *m, const cu
         round_rows(w, &m->attn_output, QUANTISE_BF16, b->attn, a.out_ld, w->s->tokens);
 }
 
-static void activate_paired(walk *w, const cuda_layer *m)
+static void activate_paired(walk *w, const cuda_matrix *gate_up, const cuda_matrix *down)
 {
     const cuda_buffers *b = w->p->buffers;
-    cuda_product p = product_of(w, &m->gate_up, b->norm, w->s->tokens);
+    cuda_product p = product_of(w, gate_up, b->norm, w->s->tokens);
     p.args.out = at(b->act);
-    p.args.n_out = m->gate_up.rows;
-    p.args.ld_out = m->ffn_down.x_ld;
+    p.args.n_out = gate_up->rows;
+    p.args.ld_out = down->x_ld;
     p.args.epilogue = GEMM_SWIGLU;
     launch_gemm(w->q, &p);
 }
 
-static void apply_glu(walk *w, const layer_config *l, const cuda_layer *m)
+static void apply_glu(walk *w, const cuda_matrix *down)
 {
     const cuda_buffers *b = w->p->buffers;
     const glu_args a = {.y = at(b->y),
                         .out = at(b->act),
                         .tokens = w->s->tokens,
-                        .dim = l->ffn_dim,
-                        .ld = m->ffn_down.x_ld,
+                        .dim = down->k,
+                        .ld = down->x_ld,
                         .ldy = w->y.ld,
                         .parts = w->y.parts,
                         .kind = w->p->config->arch->ffn == FFN_GEGLU            ? GLU_GEGLU
@@ -445,22 +468,52 @@ static void apply_glu(walk *w, const layer_config *l, const cuda_layer *m)
     launch_glu(w->q, &a);
 }
 
-/* act = glu(gate_up . norm), as ffn_down reads it */
-static void activate(walk *w, const layer_config *l, const cuda_layer *m)
+/* act = glu(gate_up . norm), as the downs read it */
+static void activate(walk *w, const cuda_matrix *gate_up, const cuda_matrix *down)
 {
     const cuda_buffers *b = w->p->buffers;
-    const bool rounded = m->ffn_down.num_pieces > 0;
-    if (m->gate_up.paired) {
-        activate_paired(w, m);
+    const bool rounded = down->num_pieces > 0;
+    if (gate_up->paired) {
+        activate_paired(w, gate_up, down);
     } else {
-        multiply(w, &m->gate_up, b->norm, 0);
+        multiply(w, gate_up, b->norm, 0);
         if (rounded && w->p->config->arch->ffn == FFN_SWIGLU) {
-            round_rows(w, &m->ffn_down, QUANTISE_SWIGLU, b->y, w->y.ld, w->s->tokens);
+            round_rows(w, down, QUANTISE_SWIGLU, b->y, w->y.ld, w->s->tokens);
             return;
         }
-        apply_glu(w, l, m);
+        apply_glu(w, down);
     }
-    if (rounded) round_rows(w, &m->ffn_down, QUANTISE_BF16, b->act, m->ffn_down.x_ld, w->s->tokens);
+    if (rounded) round_rows(w, down, QUANTISE_BF16, b->act, down->x_ld, w->s->tokens);
+}
+
+static void run_shared(walk *w, const cuda_layer *m)
+{
+    const cuda_buffers *b = w->p->buffers;
+    if (m->shared_gate_up.num_pieces)
+        round_rows(w, &m->shared_gate_up, QUANTISE_F32, b->norm_f32, w->p->config->dim,
+                   w->s->tokens);
+    activate(w, &m->shared_gate_up, &m->shared_down);
+    multiply(w, &m->shared_down, b->act, 0);
+}
+
+/* y = what the layer's experts say */
+static void run_experts(walk *w, const cuda_layer *m)
+{
+    const cuda_buffers *b = w->p->buffers;
+    const cuda_experts_pass p = {.config = w->p->config,
+                                 .layer = m,
+                                 .buffers = &b->experts,
+                                 .weights = w->p->weights,
+                                 .norm_f32 = b->norm_f32,
+                                 .norm = b->norm,
+                                 .num_tokens = table(w, w->s->at_num_tokens),
+                                 .tokens = w->s->tokens};
+    norm_as(w, m->ffn_norm, &m->expert_gate_up, cuda_experts_read_bf16(m), true, false);
+    cuda_experts_run(w->q, &p);
+    w->y = (added){.ld = m->expert_down.rows};
+    if (m->shared_gate_up.at) run_shared(w, m);
+    cuda_experts_add(w->q, &p, b->y, w->y.ld, m->shared_gate_up.at ? w->y.parts : 0);
+    w->y.parts = 1;
 }
 
 rad_status cuda_pass_kv(const cuda_pass *p, uint32_t layer, cuda_kv *out, rad_error *err)
@@ -485,8 +538,13 @@ static rad_status run_layer(walk *w, uint32_t i)
     attend(w, l, m, &kv);
     multiply(w, &m->attn_output, b->attn, m->output_bias);
     w->y.norm = m->post_attn_norm;
+    if (l->experts) {
+        run_experts(w, m);
+        w->y.norm = m->post_ffn_norm;
+        return RAD_OK;
+    }
     add_norm(w, m->ffn_norm, &m->gate_up, false);
-    activate(w, l, m);
+    activate(w, &m->gate_up, &m->ffn_down);
     multiply(w, &m->ffn_down, b->act, 0);
     w->y.norm = m->post_ffn_norm;
     return RAD_OK;

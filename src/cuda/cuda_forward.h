@@ -11,7 +11,7 @@
  *         y    = attn_output . attn
  *         norm = rms(x += y)
  *         act  = glu(gate_up . norm)    in the product's epilogue, where the matrix is paired
- *         y    = ffn_down . act
+ *         y    = ffn_down . act         or what a mixture of experts says (cuda_experts.h)
  *     logits = output . rms(x + y)      of the rows that are asked for; capped
  *
  * What a quantised matrix multiplies is rounded to int8 in blocks in front of it: the norm from
@@ -23,6 +23,7 @@
 #ifndef CUDA_CUDA_FORWARD_H
 #define CUDA_CUDA_FORWARD_H
 
+#include "cuda/cuda_experts.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_layout.h"
 #include "cuda/cuda_memory.h"
@@ -42,6 +43,7 @@ typedef struct cuda_buffers {
     cuda_ptr norm_f32; /* f32 [tokens][dim] */
     cuda_ptr rounded;  /* i8 [tokens][widest, padded], what is multiplied next */
     cuda_ptr scales;   /* f32 [2][widest / 32][tokens, padded] */
+    cuda_experts_buffers experts;
     cuda_ptr part_v, part_ms;
     cuda_ptr step;                         /* the block of a step (cuda_step.h) */
     cuda_ptr table;                        /* cuda_slots.h */

@@ -65,6 +65,15 @@
     X(gemm_q4_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
     X(gemm_q6_k_many_64, gemm_quant_many, gemm_quant_args, true)                                   \
     X(gemm_q6_k_many_128, gemm_quant_many, gemm_quant_args, true)                                  \
+    X(experts_scores, experts, experts_scores_args, false)                                         \
+    X(experts_scores_many, experts, experts_scores_args, false)                                    \
+    X(experts_choose, experts, experts_choose_args, false)                                         \
+    X(experts_order, experts, experts_order_args, false)                                           \
+    X(experts_sum, experts, experts_sum_args, false)                                               \
+    X(gemm_experts_8, gemm_experts, gemm_experts_args, true)                                       \
+    X(gemm_experts_16, gemm_experts, gemm_experts_args, true)                                      \
+    X(gemm_experts_32, gemm_experts, gemm_experts_args, true)                                      \
+    X(gemm_experts_64, gemm_experts, gemm_experts_args, true)                                      \
     X(gemm_experts_q8_0_8, gemm_quant_experts, gemm_quant_experts_args, true)                      \
     X(gemm_experts_q8_0_16, gemm_quant_experts, gemm_quant_experts_args, true)                     \
     X(gemm_experts_q8_0_32, gemm_quant_experts, gemm_quant_experts_args, true)                     \
@@ -140,7 +149,8 @@ static rad_status load_one_form(const rad_env *env, cuda_kernels *k, uint32_t fi
 
 /* Of attention, that of the model's heads and K and V alone: `attention`. */
 static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file,
-                              const char *attention, bool quantised, rad_error *err)
+                              const char *attention, bool quantised, bool experts,
+                              rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
     const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
@@ -151,7 +161,10 @@ static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file
                               file == CUDA_PTX_OF_gemm_quant_experts ||
                               file == CUDA_PTX_OF_quantise_rows ||
                               file == CUDA_PTX_OF_embed_quant;
-    if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised))
+    const bool of_experts = file == CUDA_PTX_OF_experts || file == CUDA_PTX_OF_gemm_experts ||
+                            file == CUDA_PTX_OF_gemm_quant_experts;
+    if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised) ||
+        (of_experts && !experts))
         return RAD_OK;
     if (sm90 && !p->sm90) return load_one_form(env, k, file, err);
     return cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err);
@@ -171,12 +184,12 @@ static rad_status find_attention(cuda_kernels *k, const cuda_attention_launch *l
 
 rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
                              const cuda_attention_launch *attention, bool quantised,
-                             cuda_kernels *out, rad_error *err)
+                             bool experts, cuda_kernels *out, rad_error *err)
 {
     rad_status status = RAD_OK;
     *out = (cuda_kernels){.gpu = gpu};
     for (uint32_t i = 0; i < CUDA_NUM_PTX && status == RAD_OK; i++)
-        status = load_module(env, out, i, attention->kernel, quantised, err);
+        status = load_module(env, out, i, attention->kernel, quantised, experts, err);
     for (uint32_t i = 0; i < NUM_KERNELS && status == RAD_OK; i++)
         if (out->modules[kernels[i].file])
             status = cuda_function_get(
@@ -363,6 +376,51 @@ void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *arg
     if (!plan.kernel)
         plan = cuda_gemm_few_plan(kind, args->n, args->k, args->tokens, 1, room_of(q));
     gemm_quant_args a = *args;
+    a.warps = plan.warps;
+    a.stages = plan.stages;
+    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
+                    plan.shared_bytes, &a, sizeof a);
+}
+
+static uint32_t div_up(uint32_t count, uint32_t of)
+{
+    return (count + of - 1) / of;
+}
+
+void launch_experts_scores(cuda_queue *q, const experts_scores_args *a)
+{
+    const uint32_t rows = a->count + (a->shared_gate ? 1 : 0);
+    if (a->tokens > GEMM_FEW_TOKENS)
+        launch(q, KERNEL_experts_scores_many, div_up(rows, EXPERTS_SCORES_MANY_ROWS),
+               div_up(a->tokens, EXPERTS_SCORES_MANY_TOKENS), EXPERTS_SCORES_MANY_THREADS, a);
+    else
+        launch(q, KERNEL_experts_scores, div_up(rows, EXPERTS_SCORES_ROWS),
+               div_up(a->tokens, EXPERTS_SCORES_TOKENS), EXPERTS_SCORES_THREADS, a);
+}
+
+void launch_experts_choose(cuda_queue *q, const experts_choose_args *a)
+{
+    launch(q, KERNEL_experts_choose, div_up(a->tokens, EXPERTS_CHOOSE_TOKENS), 1,
+           EXPERTS_CHOOSE_THREADS, a);
+}
+
+void launch_experts_order(cuda_queue *q, const experts_order_args *args)
+{
+    experts_order_args a = *args;
+    a.threads = a.tokens > GEMM_FEW_TOKENS ? EXPERTS_ORDER_THREADS : 128;
+    launch(q, KERNEL_experts_order, 1, 1, a.threads, &a);
+}
+
+void launch_experts_sum(cuda_queue *q, const experts_sum_args *a)
+{
+    launch(q, KERNEL_experts_sum, a->tokens, experts_sum_blocks(a->dim), EXPERTS_SUM_THREADS, a);
+}
+
+void launch_gemm_experts(cuda_queue *q, const gemm_experts_args *args, uint32_t most_tiles)
+{
+    const cuda_gemm_plan plan = cuda_gemm_tiles_plan(CUDA_GEMM_BF16, args->n, args->k,
+                                                     args->by.width, most_tiles, room_of(q));
+    gemm_experts_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;
     launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,

@@ -23,10 +23,11 @@ typedef struct cuda_kernels {
 } cuda_kernels;
 
 /* Loads all from the PTX that this program carries; of attention, the kernel of that name, and
- * those of quantised weights where there are such. The context is current; `gpu` outlives it. */
+ * those of quantised weights and of experts where there are such. The context is current; `gpu`
+ * outlives it. */
 rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
                              const cuda_attention_launch *attention, bool quantised,
-                             cuda_kernels *out, rad_error *err);
+                             bool experts, cuda_kernels *out, rad_error *err);
 void cuda_kernels_unload(cuda_kernels *k); /* half-loaded is fine */
 
 /* 90 where the second PTX of our kernels is used, else 80: what their arithmetic is. */
@@ -77,7 +78,14 @@ uint32_t launch_gemm(cuda_queue *q, const cuda_product *p);
 void launch_quantise(cuda_queue *q, const quantise_args *a);
 void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *args);
 
-/* Likewise for experts, by tiles, of which there are at most so many. */
+/* Mixtures of experts; products by tiles, of which there are at most so many. */
+void launch_experts_scores(cuda_queue *q, const experts_scores_args *a);
+void launch_experts_choose(cuda_queue *q, const experts_choose_args *a);
+void launch_experts_order(cuda_queue *q, const experts_order_args *a); /* but for threads */
+void launch_experts_sum(cuda_queue *q, const experts_sum_args *a);
+void launch_gemm_experts(cuda_queue *q, const gemm_experts_args *args, uint32_t most_tiles);
+
+/* Likewise for quantised experts, by tiles, of which there are at most so many. */
 void launch_quantise_places(cuda_queue *q, const quantise_places_args *a, uint32_t most_tiles);
 void launch_gemm_quant_experts(cuda_queue *q, gemm_type type, const gemm_quant_experts_args *args,
                                uint32_t most_tiles);

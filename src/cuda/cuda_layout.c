@@ -192,7 +192,6 @@ static rad_status choose_types(const placing *p, const cuda_field *f,
     const weights_policy policy = table && p->policy == WEIGHTS_AS_Q8_0 ? WEIGHTS_AS_FILE
                                                                         : p->policy;
     *num = 0;
-    if (f->experts) return RAD_OK; /* there are no kernels for others yet */
     if (policy == WEIGHTS_AS_DTYPE || (policy == WEIGHTS_AS_FILE && !p->file)) return RAD_OK;
     rad_status status = p->file ? cuda_field_tensors(p->file, f, tensors, err) : RAD_OK;
     if (status != RAD_OK) return status;
@@ -211,12 +210,16 @@ static void place_pieces(cuda_layout *layout, cuda_matrix *m, const gemm_part *t
     m->splits = 1;
     m->ld = cuda_quant_k(m->k);
     m->num_pieces = num;
+    m->bytes = 0;
     for (uint32_t i = 0; i < num; i++) {
         const uint64_t bytes = cuda_quant_bytes(types[i].type, types[i].n, m->k);
-        m->pieces[i] = (cuda_piece){take(layout, bytes), types[i].type, types[i].n};
-        if (m != &layout->token_embd) layout->matrix_bytes[types[i].type] += bytes;
+        m->pieces[i] = (cuda_piece){m->bytes, types[i].type, types[i].n};
+        m->bytes += (bytes + CUDA_PLACE_ALIGN - 1) / CUDA_PLACE_ALIGN * CUDA_PLACE_ALIGN;
+        if (m != &layout->token_embd) layout->matrix_bytes[types[i].type] += m->count * bytes;
     }
-    m->at = m->pieces[0].at;
+    m->at = take(layout, m->count * m->bytes);
+    for (uint32_t i = 0; i < num; i++)
+        m->pieces[i].at += m->at;
     layout->quantised = true;
 }
 

@@ -28,7 +28,7 @@
 
 enum { CUDA_MOST_PARTS = 3, CUDA_PLACE_ALIGN = 256 };
 
-/* Neighbouring rows of one quantised type. */
+/* Neighbouring rows of one quantised type; of several matrices, the first one's. */
 typedef struct cuda_piece {
     uint64_t at;
     gemm_type type;

@@ -19,6 +19,8 @@
     ALL(gemm_quant)                                                                                \
     ALL(gemm_quant_many)                                                                           \
     ALL(gemm_quant_experts)                                                                        \
+    ALL(gemm_experts)                                                                              \
+    ALL(experts)                                                                                   \
     ALL(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
     ONE(attention_d16)                                                                             \

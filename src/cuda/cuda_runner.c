@@ -264,7 +264,7 @@ static rad_status set_up(cuda_runner *r, const gguf_file *file, uint64_t seed,
                                 "cuStreamCreate", err);
     if (status == RAD_OK)
         status = cuda_kernels_load(&r->env, &r->gpu, &r->limits.attention, r->layout.quantised,
-                                   &r->kernels, err);
+                                   r->layout.experts, &r->kernels, err);
     if (status == RAD_OK) status = load_weights(r, file, seed, p, err);
     if (status == RAD_OK)
         status = cuda_buffers_init(&r->gpu, r->stream, r->kernels.maps, &r->config, &r->layout,

@@ -26,6 +26,7 @@ static size_t place(const cuda_step_limits *l, uint32_t tokens, uint32_t logits,
 {
     size_t used = COUNTS_BYTES;
     *s = (cuda_step){.tokens = tokens, .logits = logits, .patches = patches};
+    s->at_num_tokens = CUDA_VIEWS * sizeof(uint32_t);
     s->at_ids = take(&used, tokens, sizeof(rad_token));
     s->at_positions = take(&used, tokens, sizeof(uint32_t));
     s->at_slots = take(&used, tokens, sizeof(rad_slot));
@@ -92,6 +93,7 @@ static void fill_tokens(const build *b)
     const forward_batch *batch = b->batch;
     const cuda_step *s = b->step;
     const uint32_t n = batch->num_tokens, more = s->tokens - n;
+    memcpy(b->block + s->at_num_tokens, &n, sizeof n);
     rad_token *ids = (rad_token *)(void *)(b->block + s->at_ids);
     uint32_t *positions = (uint32_t *)(void *)(b->block + s->at_positions);
     uint32_t *rows = (uint32_t *)(void *)(b->block + s->at_rows);

@@ -44,6 +44,7 @@ typedef struct cuda_step_view {
 typedef struct cuda_step {
     uint32_t tokens, logits, patches; /* of which kernels are launched, padding counted */
     uint32_t at_ids, at_positions, at_slots, at_window_slots, at_rows, at_patches;
+    uint32_t at_num_tokens; /* how many there are, padding not counted */
     cuda_step_view views[CUDA_VIEWS];
     size_t bytes; /* to be uploaded */
 } cuda_step;

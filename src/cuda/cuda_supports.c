@@ -3,7 +3,7 @@
 #include "cuda/attention_plan.h"
 #include "cuda/cuda_layout.h"
 #include "cuda/cuda_state.h"
-#include "cuda/kernels/kernel_args.h"
+#include "cuda/kernels/experts_args.h"
 #include "mem/kv_codec.h"
 #include "model/weights.h"
 
@@ -24,7 +24,10 @@ static rad_status layer_supported(const model_config *c, const layer_config *l, 
         {l->mixer == MIXER_LATENT, "latent attention (MLA)"},
         {layer_is_recurrent(l), "recurrent layers"},
         {l->mixer == MIXER_NONE || l->no_ffn, "layers of one block"},
-        {l->experts, "mixtures of experts"},
+        {l->experts && c->experts.count > EXPERTS_MOST, "more than 256 experts"},
+        {l->experts && c->experts.used > EXPERTS_MOST_USED, "tokens that use more than 32 experts"},
+        {l->experts && c->arch->experts_beside, "mixtures of experts beside dense blocks"},
+        {l->experts && c->arch->ffn == FFN_GEGLU, "experts with GELU"},
         {l->gated, "gated attention"},
         {l->shares_kv || l->v_is_k, "layers without K or V of their own"},
         {l->scaled, "scaled layers"},

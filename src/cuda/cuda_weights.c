@@ -75,6 +75,7 @@ typedef struct chunk {
     uint32_t rope; /* where there is no field */
     const cuda_piece *piece;
     uint32_t piece_row; /* which row of the matrix its first one is */
+    uint32_t matrix;    /* of those of the field */
     uint32_t first, count;
     size_t row_bytes;
     char *out;
@@ -191,11 +192,12 @@ static const void *blocks_of_row(const chunk *c, uint32_t row, float *scratch)
 {
     const uint32_t cols = c->field->matrix->k;
     if (!c->l->source->file) {
-        random_blocks(c->l->source->seed ^ c->piece->at, row, cols, (uint8_t *)scratch);
+        random_blocks(c->l->source->seed ^ (c->piece->at + c->matrix * c->field->matrix->bytes),
+                      row, cols, (uint8_t *)scratch);
         return scratch;
     }
     row += c->piece_row;
-    const gguf_tensor *t = tensor_of_row(c, 0, &row);
+    const gguf_tensor *t = tensor_of_row(c, c->matrix, &row);
     if (weights_native_type(t->type) == c->piece->type) return tensor_row_bytes(t, row);
     tensor_row(t, row, scratch);
     round_row(scratch, cols);
@@ -298,11 +300,13 @@ static void report(load *l, const chunk *c)
 static rad_status load_pieces(load *l, chunk *c, rad_error *err)
 {
     const cuda_matrix *m = c->field->matrix;
+    const uint64_t to = c->matrix * m->bytes;
     rad_status status = RAD_OK;
+    c->piece_row = 0;
     for (uint32_t i = 0; i < m->num_pieces && status == RAD_OK; i++) {
         c->piece = &m->pieces[i];
         c->row_bytes = cuda_quant_bytes(c->piece->type, TILE_ROWS, m->k);
-        status = send_rows(l, c, c->piece->at, (c->piece->rows + TILE_ROWS - 1) / TILE_ROWS, 1,
+        status = send_rows(l, c, c->piece->at + to, (c->piece->rows + TILE_ROWS - 1) / TILE_ROWS, 1,
                            piece_tile, err);
         c->piece_row += c->piece->rows;
     }
@@ -316,7 +320,8 @@ static rad_status load_field(void *user, const cuda_field *f, rad_error *err)
     rad_status status = find_tensors(l, &c, err);
     if (status != RAD_OK) return status;
     if (f->matrix && f->matrix->num_pieces) {
-        status = load_pieces(l, &c, err);
+        for (; c.matrix < f->count && status == RAD_OK; c.matrix++)
+            status = load_pieces(l, &c, err);
     } else if (f->matrix) {
         c.row_bytes = f->matrix->ld * sizeof(uint16_t);
         status = send_rows(l, &c, f->matrix->at, f->matrix->count * f->matrix->rows, TILE_ROWS,

@@ -60,6 +60,17 @@ static const tiny_model near[] = {
      .rope_factor = 4,
      .original_context = 16,
      .temperature = 0.3f},
+    {.arch = "qwen3moe", NEAR_SIZES, .experts = 5, .used = 2, .expert_ffn = 48},
+    {.arch = "qwen2moe", NEAR_SIZES, .experts = 4, .used = 2, .expert_ffn = 32, .shared_ffn = 72},
+    {.arch = "gpt-oss",
+     NEAR_SIZES,
+     .window = 24,
+     .experts = 4,
+     .used = 2,
+     .expert_ffn = 40,
+     .rope_type = "yarn",
+     .rope_factor = 4,
+     .original_context = 32},
 };
 
 TEST(logits_are_near_the_cpus)
@@ -99,10 +110,10 @@ TEST(what_there_are_no_kernels_for_is_refused_by_name)
         const char *words;
     } refused[] = {
         {{.arch = "gemma4", NEAR_SIZES}, 16, 16, "cuda: gemma4 has norms of V"},
-        {{.arch = "qwen3moe", NEAR_SIZES, .experts = 4, .used = 2, .expert_ffn = 32},
+        {{.arch = "qwen3moe", NEAR_SIZES, .experts = 300, .used = 2, .expert_ffn = 8},
          16,
          16,
-         "cuda: qwen3moe has mixtures of experts"},
+         "cuda: qwen3moe has more than 256 experts"},
         {{.arch = "lfm2", NEAR_SIZES, .taps = 3, .attention = 2}, 16, 16, "recurrent layers"},
         {{.arch = "llama", NEAR_SIZES}, 16, 8, "heads of V"},
         {{.arch = "llama", NEAR_SIZES},
@@ -199,6 +210,7 @@ TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
 {
     run_crowd(&near[0], WEIGHTS_AS_DTYPE, 80, 8, false);
     run_crowd(&near[4], WEIGHTS_AS_DTYPE, 90, (uint32_t)test_scale(CROWD, MANY), false);
+    run_crowd(&near[9], WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(4, MANY), false);
 }
 
 /* Launches that may begin early see memory as it was before all that overlap, until they wait: who

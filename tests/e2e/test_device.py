@@ -94,9 +94,9 @@ def test_quantised_weights_stay_so_on_a_gpu():
 def test_what_a_gpu_lacks_is_refused_or_computed_on_the_cpu():
     there = gpu()
     with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
-        moe = pathlib.Path(tmp) / "m.gguf"
-        tiny_gguf.write(moe, tiny_gguf.SPECS["qwen3moe"])
-        for model, args, wanted in ((TINY, ("--dtype", "f32"), "f32"), (moe, (), "mixtures of experts")):
+        hybrid = pathlib.Path(tmp) / "m.gguf"
+        tiny_gguf.write(hybrid, tiny_gguf.SPECS["lfm2"])
+        for model, args, wanted in ((TINY, ("--dtype", "f32"), "f32"), (hybrid, (), "recurrent layers")):
             _, err = radish("generate", "-m", model, *IDS, "--device", "cuda", *args, want=1, env=there)
             check("device cuda: " in err and wanted in err, model, args, err)
             _, err = radish("generate", "-m", model, *IDS, "--log-level", "info", *args, env=there)
