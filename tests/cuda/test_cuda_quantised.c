@@ -138,8 +138,28 @@ static const struct {
      "q8_0",
      0.08,
      1e-5},
+    {{.arch = "qwen3moe",
+      NEAR_SIZES,
+      .experts = 5,
+      .used = 2,
+      .expert_ffn = 40,
+      .one_type = GGML_BF16},
+     WEIGHTS_AS_Q8_0,
+     "q8_0",
+     0.08,
+     1e-5},
     {{.arch = "llama", NEAR_SIZES, .one_type = GGML_Q8_0}, WEIGHTS_AS_DTYPE, "bf16", 0.04, 1e-5},
 };
+
+/* Tokens that are further than `near`. A router's scores of two experts may be so close that the
+ * GPU chooses the other one: such a token says something else, and those behind it hardly. */
+static uint32_t count_far(const float *cpu, const float *gpu, uint32_t vocab, double near)
+{
+    uint32_t far = 0;
+    for (uint32_t t = 0; t < TOKENS; t++, cpu += vocab, gpu += vocab)
+        far += distance(cpu, gpu, vocab) >= near;
+    return far;
+}
 
 TEST(weights_stay_as_the_file_has_them_and_logits_near_the_cpus)
 {
@@ -173,7 +193,9 @@ TEST(weights_stay_as_the_file_has_them_and_logits_near_the_cpus)
         const double first = distance(cpu, gpu, shape->vocab);
         print_message("  %s in %s: %.2g from the CPU's, the first token's %.2g\n", shape->arch,
                       all[i].types, d, first);
-        CHECKF(d < all[i].near && first < all[i].first, "%zu: %g, %g\n", i, d, first);
+        CHECKF(d < all[i].near || shape->experts, "%zu: %g\n", i, d);
+        CHECKF(first < all[i].first, "%zu: %g\n", i, first);
+        CHECK(!shape->experts || count_far(cpu, gpu, shape->vocab, 0.1) <= 2);
         bench_destroy(&on_cpu);
         bench_destroy(&on_gpu);
         end_model(&m);
