@@ -6,6 +6,7 @@
  *     cuda_layout.h    which matrices a model has and where they lie on the device
  *     cuda_weights.h   brings them there, out of a file or out of thin air
  *     cuda_step.h      what of a step is the host's: tables, the block that is uploaded
+ *     cuda_buffers.h   the memory of its activations
  *     cuda_forward.h   the launches of a step; graphs of those that only decode
  *     cuda_sample.h    tokens out of logits
  *
