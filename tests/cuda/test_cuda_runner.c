@@ -35,6 +35,8 @@ static const tiny_model near[] = {
      .logit_scale = 4,
      .attn_scale = 0.2f},
     {.arch = "smollm3", NEAR_SIZES},
+    {.arch = "ernie4_5", NEAR_SIZES, .tied = true},
+    {.arch = "qwen3vl", NEAR_SIZES},
     {.arch = "gemma2", NEAR_SIZES, .window = 24, .attn_cap = 5, .final_cap = 4, .tied = true},
     {.arch = "gemma3",
      .vocab = 83,
@@ -71,7 +73,50 @@ static const tiny_model near[] = {
      .rope_type = "yarn",
      .rope_factor = 4,
      .original_context = 32},
+    {.arch = "llama", NEAR_SIZES, .experts = 6, .used = 2}, /* Mixtral */
+    {.arch = "olmoe", NEAR_SIZES, .experts = 6, .used = 3},
+    {.arch = "granitemoe",
+     NEAR_SIZES,
+     .tied = true,
+     .experts = 6,
+     .used = 3,
+     .shared_ffn = 40,
+     .embedding_scale = 2,
+     .residual_scale = 0.5f,
+     .logit_scale = 0.5f},
+    {.arch = "ernie4_5-moe",
+     NEAR_SIZES,
+     .tied = true,
+     .experts = 6,
+     .used = 2,
+     .expert_ffn = 32,
+     .shared_ffn = 48,
+     .moe_step = 2,
+     .select_bias = true},
+    {.arch = "bailingmoe2",
+     NEAR_SIZES,
+     .experts = 8,
+     .used = 3,
+     .expert_ffn = 32,
+     .dense = 1,
+     .gating = 2,
+     .normed = 1,
+     .expert_scale = 2.5f,
+     .groups = 4,
+     .groups_used = 2,
+     .shared_ffn = 40,
+     .shared_experts = 2},
 };
+
+/* Tokens that are not near. Where a router's scores of two experts are nearly equal the GPU may
+ * choose the other one: that token says something else, and those behind it hardly. */
+static uint32_t count_far(const float *cpu, const float *gpu, uint32_t tokens, uint32_t vocab)
+{
+    uint32_t far = 0;
+    for (uint32_t t = 0; t < tokens; t++, cpu += vocab, gpu += vocab)
+        far += distance(cpu, gpu, vocab) >= 0.05;
+    return far;
+}
 
 TEST(logits_are_near_the_cpus)
 {
@@ -94,7 +139,9 @@ TEST(logits_are_near_the_cpus)
         bench_prefill(&on_cpu, 1, ids, TOKENS, cpu);
         run_cut(&on_gpu, ids, BEGIN, TOKENS, gpu);
         const double d = distance(cpu, gpu, TOKENS * near[i].vocab);
-        CHECKF(d < 0.03, "%zu, %s: %g\n", i, near[i].arch, d);
+        const uint32_t far = count_far(cpu, gpu, TOKENS, near[i].vocab);
+        CHECKF(near[i].experts ? far <= TOKENS / 10 : d < 0.03, "%zu, %s: %g, %u tokens are far\n",
+               i, near[i].arch, d, far);
         bench_destroy(&on_cpu);
         bench_destroy(&on_gpu);
         end_model(&m);
@@ -210,7 +257,7 @@ TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
 {
     run_crowd(&near[0], WEIGHTS_AS_DTYPE, 80, 8, false);
     run_crowd(&near[4], WEIGHTS_AS_DTYPE, 90, (uint32_t)test_scale(CROWD, MANY), false);
-    run_crowd(&near[9], WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(4, MANY), false);
+    run_crowd(&near[11], WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(4, MANY), false);
 }
 
 /* Launches that may begin early see memory as it was before all that overlap, until they wait: who
