@@ -15,8 +15,8 @@
  *     load       an 8,192-token prompt's K/V from pinned host memory, beside computing them
  * --p1 N: N compositions, or as many as X seconds allow, put together at random (cut prompts,
  * cached prefixes, prefixes that come back from pinned memory into other slots, groups, steps that
- * only decode and go by graphs); each row of logits must be the one that its text gets alone, bit by
- * bit.
+ * only decode and go by graphs); each row of logits must be the one that its text gets alone, bit
+ * by bit.
  * --small: the toy shape and short contexts, to see that it runs.
  *
  * X are this GPU's ceilings (bench_cuda_ceilings), for the shares that are told. */
@@ -613,11 +613,11 @@ static void keep_p1(const bench *b, const p1_found *f)
 {
     json_object_set_new(
         b->json, "p1",
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "shape",
-                  b->shape->name, "dtype", b->dtype, "kv", b->kv_dtype, "compositions", (int)f->count, "with_groups", (int)f->with_groups,
-                  "rows", (int)f->rows, "differ", (int)f->wrong, "wrong_compositions",
-                  (int)f->wrong_compositions, "loaded_tokens", (int)f->loaded, "graph_steps",
-                  (int)cuda_runner_get_stats(b->model).graph_steps));
+        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "shape", b->shape->name,
+                  "dtype", b->dtype, "kv", b->kv_dtype, "compositions", (int)f->count,
+                  "with_groups", (int)f->with_groups, "rows", (int)f->rows, "differ", (int)f->wrong,
+                  "wrong_compositions", (int)f->wrong_compositions, "loaded_tokens", (int)f->loaded,
+                  "graph_steps", (int)cuda_runner_get_stats(b->model).graph_steps));
     save(b);
 }
 

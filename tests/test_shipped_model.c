@@ -5,8 +5,8 @@
  * is, conversations and raw text. Then every conversation once more, padded so that all but
  * its last token come out of the cache in whole pages: cold, and with the page that holds
  * the end of the question exchanged with that of another question. RADISH_TEST_DEVICE=cuda has a
- * GPU take it, RADISH_TEST_DTYPE=q8_0 has its matrices rounded to that, RADISH_TEST_KV=fp8_e4m3 its K
- * and V. */
+ * GPU take it, RADISH_TEST_DTYPE=q8_0 has its matrices rounded to that, RADISH_TEST_KV=fp8_e4m3 its
+ * K and V. */
 #include "engine_rig.h"
 #include "gear/swap_pages.h"
 

@@ -5,8 +5,9 @@
  * GPU whose multiprocessors wait for a few long ones is idle. So the time of the step is estimated
  * for some bounds on the length of what is direct and for some lengths of the other units, and the
  * best is taken: by figures of an H100, in which a block of 64 positions takes some 1.6 us with few
- * rows and 2.6 with many, and beginning and ending a unit about 1 us and 4. A request is also direct
- * when it has one span alone or parts have no room, and never when a group reads spans for it.
+ * rows and 2.6 with many, and beginning and ending a unit about 1 us and 4. A request is also
+ * direct when it has one span alone or parts have no room, and never when a group reads spans for
+ * it.
  *
  * Units of parts are made in ascending order of a request's spans: `next` is the first span that
  * has none yet. A group takes all of its members up to its first span, then its own spans once

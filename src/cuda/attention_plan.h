@@ -27,9 +27,7 @@ typedef struct cuda_attention_shape { /* of a layer */
 /* A pool's rad_dtype as an attention_kv; the GPU has no other types. */
 static inline uint32_t cuda_attention_kv(uint32_t dtype)
 {
-    return dtype == RAD_F8_E4M3   ? ATTN_KV_E4M3
-           : dtype == RAD_F8_E5M2 ? ATTN_KV_E5M2
-                                  : ATTN_KV_BF16;
+    return dtype == RAD_F8_E4M3 ? ATTN_KV_E4M3 : dtype == RAD_F8_E5M2 ? ATTN_KV_E5M2 : ATTN_KV_BF16;
 }
 
 /* NULL: there is none for heads of so many numbers. kv: attention_kv. */

@@ -149,8 +149,7 @@ static rad_status load_one_form(const rad_env *env, cuda_kernels *k, uint32_t fi
 
 /* Of attention, that of the model's heads and K and V alone: `attention`. */
 static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file,
-                              const char *attention, bool quantised, bool experts,
-                              rad_error *err)
+                              const char *attention, bool quantised, bool experts, rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
     const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
@@ -159,8 +158,7 @@ static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file
     const bool of_quantised = file == CUDA_PTX_OF_gemm_quant ||
                               file == CUDA_PTX_OF_gemm_quant_many ||
                               file == CUDA_PTX_OF_gemm_quant_experts ||
-                              file == CUDA_PTX_OF_quantise_rows ||
-                              file == CUDA_PTX_OF_embed_quant;
+                              file == CUDA_PTX_OF_quantise_rows || file == CUDA_PTX_OF_embed_quant;
     const bool of_experts = file == CUDA_PTX_OF_experts || file == CUDA_PTX_OF_gemm_experts ||
                             file == CUDA_PTX_OF_gemm_quant_experts;
     if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised) ||
@@ -183,8 +181,8 @@ static rad_status find_attention(cuda_kernels *k, const cuda_attention_launch *l
 }
 
 rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
-                             const cuda_attention_launch *attention, bool quantised,
-                             bool experts, cuda_kernels *out, rad_error *err)
+                             const cuda_attention_launch *attention, bool quantised, bool experts,
+                             cuda_kernels *out, rad_error *err)
 {
     rad_status status = RAD_OK;
     *out = (cuda_kernels){.gpu = gpu};

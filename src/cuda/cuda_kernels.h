@@ -26,8 +26,8 @@ typedef struct cuda_kernels {
  * those of quantised weights and of experts where there are such. The context is current; `gpu`
  * outlives it. */
 rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
-                             const cuda_attention_launch *attention, bool quantised,
-                             bool experts, cuda_kernels *out, rad_error *err);
+                             const cuda_attention_launch *attention, bool quantised, bool experts,
+                             cuda_kernels *out, rad_error *err);
 void cuda_kernels_unload(cuda_kernels *k); /* half-loaded is fine */
 
 /* 90 where the second PTX of our kernels is used, else 80: what their arithmetic is. */

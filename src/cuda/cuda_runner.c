@@ -323,8 +323,7 @@ static void describe(cuda_runner *r, rad_dtype kv_dtype, double seconds)
     r->base.info = info;
     rad_log(&r->env, RAD_LOG_INFO,
             "cuda: %s on GPU %d (%s), %u layers, %.1f MB of weights (%s) in %.2f s, %.1f MB for "
-            "batches "
-            "of %u tokens",
+            "batches of %u tokens",
             r->config.arch->name, r->gpu.ordinal, r->gpu.name, r->config.num_layers,
             (double)r->layout.bytes * 1e-6, info.weights, seconds,
             (double)r->buffers.block.bytes * 1e-6, r->limits.tokens);

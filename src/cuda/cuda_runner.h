@@ -73,8 +73,8 @@ runner_info cuda_runner_info(const model_config *config, rad_dtype kv_dtype);
 /* Of the GPU, now. */
 rad_status cuda_runner_memory(const runner *r, uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* "cuda-sm90": what the bits of its attention are filed under. By the capability, as it is: that 8.9
- * adds as 8.0, and 10.0 as 9.0, nobody has seen, and one store may serve both. */
+/* "cuda-sm90": what the bits of its attention are filed under. By the capability, as it is:
+ * that 8.9 adds as 8.0, and 10.0 as 9.0, nobody has seen, and one store may serve both. */
 const char *cuda_runner_attn(const runner *r);
 
 /* What steps cost the host so far. */

@@ -226,8 +226,8 @@ rad_status cuda_module_load(const cuda_driver *cu, const char *name, const char 
                             cuda_module *out, rad_error *err);
 
 /* A kernel by its name, whose one parameter has args_bytes (checked where the driver can tell),
- * to be launched with up to shared_bytes of dynamic shared memory. It is on the GPU then, also where
- * the driver would load it at its first launch, which may wait for all that runs, or be in a
+ * to be launched with up to shared_bytes of dynamic shared memory. It is on the GPU then, also
+ * where the driver would load it at its first launch, which may wait for all that runs, or be in a
  * capture. */
 rad_status cuda_function_get(const cuda_driver *cu, cuda_module module, const char *name,
                              size_t args_bytes, uint32_t shared_bytes, cuda_function *out,

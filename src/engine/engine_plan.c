@@ -74,7 +74,8 @@ static rad_status begin_plan(const rad_env *env, const gguf_file *file, const en
     status = find_nextn(file, p, &config, plan, &nextn, err);
     if (status != RAD_OK) return status;
     plan->context = p->context_length ? p->context_length : config.context_length;
-    plan->info = on_gpu ? cuda_runner_info(&config, kv_dtype) : model_runner_info(&config, kv_dtype);
+    plan->info = on_gpu ? cuda_runner_info(&config, kv_dtype)
+                        : model_runner_info(&config, kv_dtype);
     plan->rows = rows_to_load_for(p, &plan->info, row_bytes(&config, plan->context), available);
     plan->model =
         (model_runner_params){.dtype = p->dtype,

@@ -165,8 +165,7 @@ INLINE u32 fma_bf16(u32 x, u32 y, u32 z)
 }
 INLINE u32 fma_bf16x2(u32 x, u32 y, u32 z)
 {
-    return fma_bf16(x & 0xffff, y & 0xffff, z & 0xffff) |
-           fma_bf16(x >> 16, y >> 16, z >> 16) << 16;
+    return fma_bf16(x & 0xffff, y & 0xffff, z & 0xffff) | fma_bf16(x >> 16, y >> 16, z >> 16) << 16;
 }
 INLINE void launch_next(void) {}
 

@@ -57,9 +57,9 @@ typedef struct emulator_shared {
 
 /* With `stale`, the launch began early: in some of its blocks that memory is as it was then until
  * every thread waits or has ended, those in wait_previous go on with what it is now. What has been
- * written there by then ends the launch, and so does a load16 from there at any time. With `shared`, others see of what a block writes there
- * only what stood before a fence_device and an atomic behind that; all of it when the launch has
- * ended. Not both. */
+ * written there by then ends the launch, and so does a load16 from there at any time. With
+ * `shared`, others see of what a block writes there only what stood before a fence_device and an
+ * atomic behind that; all of it when the launch has ended. Not both. */
 typedef struct emulation {
     const char *kernel;
     uint32_t grid[3], threads, shared_bytes;

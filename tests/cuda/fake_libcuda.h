@@ -24,8 +24,9 @@
  * griddepcontrol.wait is refused, one whose threads never come to it is a kernel that goes wrong.
  *
  * A process that cannot call the functions below sets RADISH_FAKE_CUDA to words of NAME=NUMBER:
- * capability, driver, devices, init, memory, order, early, fences, fail_at, fail; arithmetic (80, 90,
- * or 1: neither's) where matrix instructions are to round otherwise than the capability says. */
+ * capability, driver, devices, init, memory, order, early, fences, fail_at, fail; arithmetic (80,
+ * 90, or 1: neither's) where matrix instructions are to round otherwise than the capability says.
+ */
 #ifndef TESTS_CUDA_FAKE_LIBCUDA_H
 #define TESTS_CUDA_FAKE_LIBCUDA_H
 

@@ -17,7 +17,7 @@
 
 #include <stdint.h>
 
-/* OTHER is no GPU's: 4 products at a time, 23 places. Tests have a chip that nobody has measured. */
+/* OTHER is no GPU's: 4 products at a time, 23 places; a chip that nobody has measured. */
 typedef enum tensor_core_model {
     TENSOR_CORE_SM90,
     TENSOR_CORE_SM80,

@@ -215,8 +215,8 @@ TEST(what_a_kernel_did_wrong_fails_every_later_call)
 }
 
 /* from -> to -> from -> to, reversed each time; the second and third may begin early. One of them
- * reads or writes what the one before wrote, or the one before that; or it reads it late enough, but
- * by a load that is for what nobody writes meanwhile. */
+ * reads or writes what the one before wrote, or the one before that; or it reads it late enough,
+ * but by a load that is for what nobody writes meanwhile. */
 TEST(what_a_kernel_reads_or_writes_before_wait_previous_shows)
 {
     for (uint32_t variant = WHOLE; variant <= READS_AS_CONSTANT; variant++) {
@@ -330,13 +330,14 @@ TEST(launches_are_held_to_shared_memory_and_to_what_waits)
     CHECK_OK(cuda_module_load(&g.cu, "own", text, &module, NULL));
     for (size_t i = 0; i < RAD_COUNT(cases); i++) {
         cuda_function function;
-        CHECK_OK(cuda_function_get(&g.cu, module, cases[i].kernel, sizeof args, 0, &function, NULL));
+        CHECK_OK(
+            cuda_function_get(&g.cu, module, cases[i].kernel, sizeof args, 0, &function, NULL));
         if (cases[i].asked)
             CHECK((g.cu.function_set(function, CUDA_FUNC_DYNAMIC_SHARED, cases[i].asked) ==
                    CUDA_OK) == cases[i].can_ask);
-        const rad_status status =
-            cuda_launch(&g.cu, function, (uint32_t[]){1, 1, 1}, 32, (uint32_t)cases[i].bytes,
-                        g.stream, false, &args, sizeof args, NULL);
+        const rad_status status = cuda_launch(&g.cu, function, (uint32_t[]){1, 1, 1}, 32,
+                                              (uint32_t)cases[i].bytes, g.stream, false, &args,
+                                              sizeof args, NULL);
         CHECKF((status == RAD_OK) == cases[i].can_launch, "case %zu\n", i);
     }
 
@@ -359,8 +360,8 @@ TEST(launches_are_held_to_shared_memory_and_to_what_waits)
     cuda_function lazy; /* in a capture only what is on the GPU already */
     DO(g.cu.module_function(&lazy, module, "toy_talk"));
     DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
-    CHECK(cuda_launch(&g.cu, lazy, (uint32_t[]){1, 1, 1}, 32, 0, g.stream, false, &args, sizeof args,
-                      NULL) != RAD_OK);
+    CHECK(cuda_launch(&g.cu, lazy, (uint32_t[]){1, 1, 1}, 32, 0, g.stream, false, &args,
+                      sizeof args, NULL) != RAD_OK);
     CHECK(g.cu.capture_end(g.stream, &graph) != CUDA_OK);
     DO(g.cu.capture_begin(g.stream, CUDA_CAPTURE_THREAD_LOCAL));
     CHECK(cuda_module_load(&g.cu, "own", text, &g.module, NULL) != RAD_OK);

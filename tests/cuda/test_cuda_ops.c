@@ -398,8 +398,8 @@ TEST(capped_rows_have_the_bits_of_the_cpu)
 
 /* ---- fp8 ---- */
 
-/* K and V as they come, for a pool of fp8: the codes of its codec, whatever the number; and Q in the
- * order in which attention over it reads. */
+/* K and V as they come, for a pool of fp8: the codes of its codec, whatever the number; and Q in
+ * the order in which attention over it reads. */
 TEST(k_and_v_of_fp8_are_the_codes_of_the_pool)
 {
     enum { SLOTS = 5, STRIDE = 1024 };

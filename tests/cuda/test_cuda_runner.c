@@ -360,14 +360,12 @@ TEST(a_model_with_windows_gives_the_same_bits_warm_and_cold)
 {
     run_p1(&p1_windowed[0], RAD_BF16, 80, 16, false,
            (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
-    run_p1(&p1_windowed[2], RAD_BF16, 90, 1, false,
-           (uint32_t)test_scale(A_FEW, HISTORIES_LONG));
+    run_p1(&p1_windowed[2], RAD_BF16, 90, 1, false, (uint32_t)test_scale(A_FEW, HISTORIES_LONG));
 }
 
 TEST(windows_that_come_back_from_the_host_give_the_same_bits)
 {
-    run_p1(&p1_windowed[2], RAD_BF16, 80, 16, true,
-           (uint32_t)test_scale(A_FEW, HISTORIES_LONG));
+    run_p1(&p1_windowed[2], RAD_BF16, 80, 16, true, (uint32_t)test_scale(A_FEW, HISTORIES_LONG));
 }
 
 TEST(what_comes_back_from_the_host_gives_the_same_bits)

@@ -44,9 +44,8 @@ static void gpu_open(void)
     rad_error err = {0};
     char *text = calloc(1, 1 << 20);
     rig_enter(&gpu.rig);
-    FILE *in = fopen(gpu.rig.hopper ? "src/cuda/ptx/sample.sm90.ptx"
-                                                  : "src/cuda/ptx/sample.sm80.ptx",
-                     "rb");
+    FILE *in = fopen(
+        gpu.rig.hopper ? "src/cuda/ptx/sample.sm90.ptx" : "src/cuda/ptx/sample.sm80.ptx", "rb");
     CHECK(in && fread(text, 1, (1 << 20) - 1, in) > 0);
     fclose(in);
     CHECKF(cuda_module_load(&gpu.rig.cu, "sample", text, &gpu.module, &err) == RAD_OK, "%s\n",
