@@ -17,7 +17,10 @@
  * cached prefixes, prefixes that come back from pinned memory into other slots, groups, steps that
  * only decode and go by graphs); each row of logits must be the one that its text gets alone, bit
  * by bit.
- * --small: the toy shape and short contexts, to see that it runs.
+ * --shape: one of cuda_shapes.h. Without it figures are those of qwen3-0.6b and llama-8b, in q8_0
+ * also of a mixture of experts, qwen3-30b-a3b; P1 is shown with qwen3-0.6b and a small mixture.
+ * What a step reads of a mixture is what is expected of it where each token's experts are any.
+ * --small: toy shapes and short contexts, to see that it runs.
  *
  * X are this GPU's ceilings (bench_cuda_ceilings), for the shares that are told. */
 #define XXH_INLINE_ALL
@@ -76,11 +79,11 @@ static uint32_t below(uint32_t n)
 
 /* ---- a model, its pool and rows ---- */
 
-/* What a step reads of them. */
-static double weight_bytes(const bench *b)
+/* What a step of so many tokens reads of them; all of them: of INFINITY. */
+static double weight_bytes(const bench *b, double tokens)
 {
     const double each = strcmp(b->dtype, "q8_0") ? 2 : 34.0 / 32;
-    return each * (cuda_shape_layers(b->shape) + cuda_shape_head(b->shape));
+    return each * (cuda_shape_layers_read(b->shape, tokens) + cuda_shape_head(b->shape));
 }
 
 static void open_model(bench *b, const cuda_runner_params *params, uint32_t slots,
@@ -112,7 +115,7 @@ static void open_model(bench *b, const cuda_runner_params *params, uint32_t slot
     b->loc = calloc(b->max_tokens, sizeof *b->loc);
     if (!b->ids || !b->positions || !b->loc) exit(1);
     printf("%s: %.2f GB of layers and head in %s, ready after %.1f s\n", b->shape->name,
-           1e-9 * weight_bytes(b), b->model->info.weights, bench_now() - begin);
+           1e-9 * weight_bytes(b, INFINITY), b->model->info.weights, bench_now() - begin);
 }
 
 static void close_model(bench *b)
@@ -270,7 +273,7 @@ static void decode(bench *b, uint32_t reqs, uint32_t context)
     for (uint32_t i = 0; i < reqs; i++)
         prefill(b, i, context);
     const double seconds = decode_seconds(b, reqs, 0);
-    const double bytes = weight_bytes(b) + kv_bytes(b) * reqs * context;
+    const double bytes = weight_bytes(b, reqs) + kv_bytes(b) * reqs * context;
     const double rate = 1e-9 * bytes / seconds;
     printf("  decode %2u x %5u: %8.3f ms, %9.1f tokens/s, %7.1f GB/s", reqs, context, seconds * 1e3,
            reqs / seconds, rate);
@@ -607,17 +610,24 @@ static void compose(bench *b, composition *c, uint32_t num_texts)
 /* What was found so far. */
 typedef struct p1_found {
     uint32_t count, with_groups, rows, wrong, wrong_compositions, loaded;
+    bool kept; /* it has its place in the JSON */
 } p1_found;
 
-static void keep_p1(const bench *b, const p1_found *f)
+static void keep_p1(const bench *b, p1_found *f)
 {
-    json_object_set_new(
-        b->json, "p1",
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "shape", b->shape->name,
-                  "dtype", b->dtype, "kv", b->kv_dtype, "compositions", (int)f->count,
-                  "with_groups", (int)f->with_groups, "rows", (int)f->rows, "differ", (int)f->wrong,
-                  "wrong_compositions", (int)f->wrong_compositions, "loaded_tokens", (int)f->loaded,
-                  "graph_steps", (int)cuda_runner_get_stats(b->model).graph_steps));
+    json_t *all = json_object_get(b->json, "p1"); /* one for each shape */
+    if (!all) json_object_set_new(b->json, "p1", all = json_array());
+    json_t *one = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "shape",
+                            b->shape->name, "dtype", b->dtype, "kv", b->kv_dtype, "compositions",
+                            (int)f->count, "with_groups", (int)f->with_groups, "rows", (int)f->rows,
+                            "differ", (int)f->wrong, "wrong_compositions",
+                            (int)f->wrong_compositions, "loaded_tokens", (int)f->loaded,
+                            "graph_steps", (int)cuda_runner_get_stats(b->model).graph_steps);
+    if (f->kept)
+        json_array_set_new(all, json_array_size(all) - 1, one);
+    else
+        json_array_append_new(all, one);
+    f->kept = true;
     save(b);
 }
 
@@ -665,6 +675,39 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
     }
     close_model(b);
     return f.wrong || !f.rows ? 1 : 0;
+}
+
+/* Whether a GPU with so much free has room for the shape, its pool and the buffers. */
+static bool fits(const bench *b, const cuda_shape *shape, uint64_t free_bytes)
+{
+    const double room = 10e9; /* the largest pool of the figures is llama-8b's, 9.1 GB */
+    bench of = *b;
+    of.shape = shape;
+    if (b->small || weight_bytes(&of, INFINITY) + room < (double)free_bytes) return true;
+    printf("%s: left out, this GPU has no room for it\n", shape->name);
+    return false;
+}
+
+/* Dense shapes, and a mixture of experts where it says something of its own: fp8 is about K and V
+ * alone, and figures are those of a large one, which has room in q8_0. Returns how many. */
+static uint32_t usual_shapes(const bench *b, bool p1, uint64_t free_bytes, const cuda_shape **out)
+{
+    const bool q8_0 = !strcmp(b->dtype, "q8_0"), bf16_kv = !strcmp(b->kv_dtype, "bf16");
+    const struct {
+        const char *name;
+        bool wanted;
+    } usual[] = {{"toy", b->small && !q8_0}, /* one is enough to see that it runs */
+                 {"toy-moe", b->small && q8_0},
+                 {"qwen3-0.6b", !b->small},
+                 {"moe-0.7b", !b->small && bf16_kv && p1},
+                 {"llama-8b", !b->small && !p1},
+                 {"qwen3-30b-a3b", !b->small && bf16_kv && !p1 && q8_0}};
+    uint32_t count = 0;
+    for (size_t i = 0; i < RAD_COUNT(usual); i++) {
+        const cuda_shape *shape = cuda_shape_find(usual[i].name);
+        if (usual[i].wanted && fits(b, shape, free_bytes)) out[count++] = shape;
+    }
+    return count;
 }
 
 static int usage(FILE *to)
@@ -733,10 +776,7 @@ int main(int argc, char **argv)
     printf("%s, arithmetic of sm_%u, %u multiprocessors, %.1f of %.1f GB free\n", gpu.name,
            gpu.arch, gpu.multiprocessors, (double)gpu.free_bytes * 1e-9,
            (double)gpu.total_bytes * 1e-9);
-    if (!num_shapes) {
-        shapes[num_shapes++] = cuda_shape_find(b.small ? "toy" : "qwen3-0.6b");
-        if (!b.small && !compositions) shapes[num_shapes++] = cuda_shape_find("llama-8b");
-    }
+    if (!num_shapes) num_shapes = usual_shapes(&b, compositions > 0, gpu.free_bytes, shapes);
     b.json = json_pack("{s:s, s:[]}", "gpu", gpu.name, "rows");
     b.rows_found = json_object_get(b.json, "rows");
     int code = 0;

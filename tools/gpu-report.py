@@ -38,23 +38,26 @@ def outcome(result, step):
     return run["status"] if run else "not run"
 
 
+def compositions(p1):
+    return f"{p1['shape']}: {p1['compositions']:,} batches ({p1['with_groups']:,} with groups), " \
+           f"{p1['rows']:,} rows, {p1['differ']:,} differ; {p1['graph_steps']:,} steps by graphs, " \
+           f"{p1['loaded_tokens']:,} tokens from the host"
+
+
 def checks(result):
     kernels, sanitizer = found(result, "kernels"), found(result, "sanitizer")
     rows = [("every kernel beside the emulated one, bit by bit", outcome(result, "kernels"),
              f"{kernels['programs']} programs of cases, {kernels['failed']} with a difference" if kernels else "")]
     for form, words in FORMS:
-        p1, exam = found(result, "p1" + form).get("p1", {}), found(result, "exam" + form)
-        rows.append(("rows of logits in random batches beside those alone, bit by bit" + words,
-                     outcome(result, "p1" + form),
-                     f"{p1['compositions']} batches ({p1['with_groups']} with groups), {p1['rows']} rows, "
-                     f"{p1['differ']} differ; {p1.get('graph_steps', 0)} steps by graphs, "
-                     f"{p1.get('loaded_tokens', 0)} tokens from the host" if p1 else ""))
+        shapes, exam = found(result, "p1" + form).get("p1", []), found(result, "exam" + form)
+        rows.append((f"rows of logits{words} in random batches beside those alone, bit by bit",
+                     outcome(result, "p1" + form), "<br>".join(map(compositions, shapes))))
         rows.append(("the shipped model's exam" + words, outcome(result, "exam" + form),
                      f"{exam['right']} of {exam['asked']} right" if exam else ""))
     serve = found(result, "serve")
     rows.append(("a server with shared prefixes and a host tier, every request computed again alone",
-                 outcome(result, "serve"), f"{serve['verified']} requests, {serve['differ']} differ; {serve['device']} tokens found on the GPU, "
-                 f"{serve['host']} on the host" if serve else ""))
+                 outcome(result, "serve"), f"{serve['verified']} requests, {serve['differ']} differ; "
+                 f"{serve['device']} tokens found on the GPU, {serve['host']} on the host" if serve else ""))
     rows.append(("compute-sanitizer, memcheck and racecheck", outcome(result, "sanitizer"),
                  f"{sanitizer['wrong']} programs with words" if sanitizer else ""))
     return table(("check", "", "found"), rows)

@@ -40,7 +40,8 @@ def test_a_bundle_verifies_elsewhere():
         check(found["torch"]["run"]["status"] in ("ok", "skipped"), said)
         check(found["ceilings"]["found"]["read_gb_s"] > 0 and found["ceilings"]["found"]["wgmma_tflops"] > 0, found)
         for form, dtype, kv in (("", "bf16", "bf16"), ("_q8_0", "q8_0", "bf16"), ("_fp8", "bf16", "fp8_e4m3")):
-            p1 = found["p1" + form]["found"]["p1"]
+            p1, = found["p1" + form]["found"]["p1"]
+            check(p1["shape"] == ("toy-moe" if form == "_q8_0" else "toy"), p1)
             check(p1["compositions"] >= 1 and p1["rows"] > 0 and p1["differ"] == 0 and p1["dtype"] == dtype and
                   p1["kv"] == kv, p1)
             rows = found["figures" + form]["found"]["rows"]
@@ -52,7 +53,8 @@ def test_a_bundle_verifies_elsewhere():
             check(served["verified"] > 0 and served["differ"] == 0 and served["host"] > 0, served, said)
         tables = call(sys.executable, ROOT / "tools/gpu-report.py", "--print", tmp / "found/result.json")
         check("emulated GPU (sm_90)" in tables and "| toy | prefill of 48 |" in tables and
-              "| toy in Q8_0 | prefill of 48 |" in tables and
+              "| toy-moe in Q8_0 | prefill of 48 |" in tables and
+              "| toy-moe: 3 batches" in tables and
               "| toy with K and V in fp8 | prefill of 48 |" in tables, tables)
         # A step that fails is told, and what others found stays.
         call(top / "gpu-verify.sh", "--run", "--out", tmp / "found", "--small", "--only", "p1", "--library",
