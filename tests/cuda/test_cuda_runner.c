@@ -6,6 +6,9 @@
 #include "runner_rig.h"
 
 #include "cuda/cuda_slots.h"
+#include "mem/host_kv_pool.h"
+
+#include <limits.h>
 
 /* ---- beside the CPU ---- */
 
@@ -373,6 +376,72 @@ TEST(what_comes_back_from_the_host_gives_the_same_bits)
     run_p1(&p1_llama, RAD_BF16, 90, 16, true, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
     run_p1(&p1_qwen3, RAD_F8_E4M3, 80, 16, true,
            (uint32_t)test_scale((HISTORIES + 3) / 4, HISTORIES_LONG));
+}
+
+/* ---- layers that come while others are computed ---- */
+
+enum { HELD = 30, LATE_TOKENS = 40, LATE_LAYERS = 3 };
+typedef struct late_load {
+    rad_host_kv_pool *host;
+    const rad_slot *slots;
+    rad_page pages[HELD];
+    uint32_t next;           /* layer that is to be waited for */
+    long calls, least_calls; /* of the driver: so far; from one layer to the next */
+} late_load;
+
+/* Brings a layer at the last moment at which it may come. */
+static void load_late(void *user, uint32_t layer)
+{
+    late_load *l = user;
+    const long calls = the_fake()->fake_cuda_calls();
+    CHECK(layer == l->next);
+    if (l->next++) l->least_calls = RAD_MIN(l->least_calls, calls - l->calls);
+    CHECK_OK(host_kv_pool_load_layer(l->host, layer, l->pages, l->slots, HELD));
+    l->calls = the_fake()->fake_cuda_calls();
+}
+
+/* A prefix is on the host, and its slots have another's K and V. Each of its layers may come as
+ * late as the step waits for it, and by then the layer in front has been launched: what is loaded
+ * overlaps with what is computed. */
+TEST(a_layer_is_waited_for_when_those_in_front_are_launched)
+{
+    enum { VOCAB = 40 };
+    static const tiny_model shape = {.arch = "qwen3", SMALL_SIZES, .layers = LATE_LAYERS};
+    static float cold[LATE_TOKENS * VOCAB], spoilt[HELD * VOCAB], late[LATE_TOKENS * VOCAB];
+    const cuda_runner_params params = params_of(LATE_TOKENS, LATE_TOKENS, BENCH_ROWS);
+    rad_token ids[LATE_TOKENS], others[HELD];
+    uint64_t state = 3;
+    model m;
+    start_gpu(80);
+    make_model(&m, &shape, 3);
+    bench b = bench_of(make_runner(m.file, &params), 1);
+    for (uint32_t i = 0; i < LATE_TOKENS; i++)
+        ids[i] = (rad_token)(test_random(&state) % VOCAB);
+    for (uint32_t i = 0; i < HELD; i++)
+        others[i] = (rad_token)(test_random(&state) % VOCAB);
+    late_load l = {.slots = rad_req_to_token_row(b.rows, 1), .least_calls = LONG_MAX};
+    for (uint32_t i = 0; i < HELD; i++)
+        l.pages[i] = (rad_page)i + 1;
+    const rad_host_kv_pool_params host = {
+        .struct_size = sizeof host, .device_pool = b.kv, .ratio = 1};
+    CHECK_OK(rad_host_kv_pool_create(NULL, &host, &l.host, NULL));
+
+    run_cut(&b, ids, HELD, LATE_TOKENS, cold);
+    CHECK_OK(host_kv_pool_backup(l.host, l.slots, l.pages, HELD));
+    float *to = spoilt;
+    bench_run(&b, &(piece){1, others, 0, HELD}, 1, &to);
+    CHECK_OK(rad_kv_pool_add_wait(b.kv, load_late, &l, NULL));
+    to = late;
+    bench_run(&b, &(piece){1, ids, HELD, LATE_TOKENS}, 1, &to);
+    CHECK(l.next == LATE_LAYERS);
+    CHECKF(l.least_calls >= 5, "%ld calls from layer to layer\n", l.least_calls);
+    CHECK(!memcmp(late, cold + HELD * VOCAB, (LATE_TOKENS - HELD) * VOCAB * sizeof *late));
+    CHECK(memcmp(spoilt, cold, sizeof spoilt) != 0);
+    CHECK_OK(rad_kv_pool_remove_wait(b.kv, load_late, &l));
+    rad_host_kv_pool_destroy(l.host);
+    bench_destroy(&b);
+    end_model(&m);
+    nothing_is_left();
 }
 
 /* ---- slots ---- */
