@@ -143,6 +143,18 @@ rad_status plan_load_on_cpu(const rad_env *env, const gguf_file *file, const eng
     return status == RAD_OK ? end_plan(env, file, p, plan, err) : status;
 }
 
+/* The rows of slots that a scheduler will have: more than run at one time, and a GPU keeps each. */
+static uint32_t slot_rows(const engine_params *p, uint32_t running)
+{
+    scheduler_params s = {.max_running_requests = running,
+                          .verify_rate = p->verify_rate,
+                          .streaming_sessions = p->streaming_sessions,
+                          .max_sessions = p->max_sessions};
+    if (p->max_sessions == ENGINE_USUAL_SESSIONS)
+        s.max_sessions = p->disable_radix_cache ? 0 : ENGINE_NUM_SESSIONS;
+    return scheduler_num_rows(&s);
+}
+
 /* With the GPU's memory in the place of this machine's. */
 static rad_status plan_load_on_gpu(const rad_env *env, const gguf_file *file,
                                    const engine_params *p, uint32_t ordinal, load_plan *plan,
@@ -160,7 +172,7 @@ static rad_status plan_load_on_gpu(const rad_env *env, const gguf_file *file,
                                   .model = plan->model};
     plan->gpu = gpu;
     status = engine_gpu_params(file, &wish, &plan->cuda, err);
-    plan->cuda.max_requests = plan->rows;
+    plan->cuda.max_requests = slot_rows(p, plan->rows);
     return status == RAD_OK ? end_plan(env, file, &there, plan, err) : status;
 }
 

@@ -37,6 +37,12 @@ uint32_t scheduler_max_batch_logits(uint32_t max_running_requests)
     return RAD_MAX(max_running_requests, (uint32_t)LEAST_LOGITS);
 }
 
+uint32_t scheduler_num_rows(const scheduler_params *p)
+{
+    return p->max_running_requests + (p->verify_rate > 0) +
+           (p->streaming_sessions ? p->max_sessions : 0);
+}
+
 /* ---- retraction ---- */
 
 /* Fewest outputs first, among equals the longest input: the least is lost, and most

@@ -404,9 +404,7 @@ static rad_status create_pools(scheduler *s, rad_error *err)
     const uint32_t scratch = draft_nextn_pages(p->runner, s->drafts.rows, page_size);
 
     rad_req_to_token_pool_params rows = {.struct_size = sizeof rows,
-                                         .num_rows = p->max_running_requests +
-                                                     (p->verify_rate > 0) +
-                                                     (p->streaming_sessions ? p->max_sessions : 0),
+                                         .num_rows = scheduler_num_rows(p),
                                          .row_tokens = s->context_length};
     /* Ascending pages: what a step reads of a prompt then lies in runs, which memory likes. When
      * they run short all bits are looked at: 2 us per million pages, in each step of a full pool.

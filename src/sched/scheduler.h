@@ -118,6 +118,10 @@ uint32_t scheduler_max_batch_tokens(const scheduler_params *params, uint32_t con
 /* Rows of logits that a batch can have at most, likewise: one of each request, or more of few. */
 uint32_t scheduler_max_batch_logits(uint32_t max_running_requests);
 
+/* Rows of slots that there are, likewise: the running requests', the one that is computed again
+ * (verify_rate), those that sessions keep between turns. */
+uint32_t scheduler_num_rows(const scheduler_params *params);
+
 /* RAD_E_INVAL in words for params that cannot work, RAD_E_NOMEM with the bytes wanted. */
 rad_status scheduler_create(const rad_env *env, const scheduler_params *params, scheduler **out,
                             rad_error *err);

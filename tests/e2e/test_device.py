@@ -7,6 +7,7 @@ that bring the emulated driver."""
 import json
 import pathlib
 import tempfile
+import time
 
 import tiny_gguf
 from radish_e2e import EMULATED, MADE, STORIES, TINY, Server, check, radish, run, skip
@@ -198,6 +199,37 @@ def test_windows_have_memory_of_their_own_on_a_gpu():
                     "max_new_tokens": 8, "temperature": 0, "ignore_eos": True}})
                 said.append(answer["output_ids"])
     check(len(said[0]) == 8 and said[0] == said[1], said)
+
+
+def test_mixtures_of_experts_on_a_gpu():
+    """What a hit, the host tier and fewer neighbours answer is what was computed, and a cold prefill of it (--verify)
+    has the same bits."""
+    ids = [(i * i * 31 + i) % 250 for i in range(60)]
+    with tempfile.TemporaryDirectory(prefix="radish-device-") as tmp:
+        model = pathlib.Path(tmp) / "m.gguf"
+        for arch, dtype, words in (("qwen3moe", "bf16", "capability=90"), ("gpt-oss", "q8_0", "capability=80")):
+            tiny_gguf.write(model, {**tiny_gguf.SPECS[arch], "layers": 2, "hd": 32})
+            with Server(model, "--device", "cuda", "--dtype", dtype, "--enable-hierarchical-cache", "--verify", "1",
+                        "--max-total-tokens", "512", "--page-size", "16", "--context-length", "256",
+                        "--max-running-requests", "3", env=gpu(words)) as server:
+                said = server.get("/server_info")
+                check(f"{dtype} weights" in said["guarantee"] and said["device"] == "cuda:0", said)
+                wanted = {"input_ids": ids, "sampling_params": {"max_new_tokens": 8, "temperature": 0,
+                                                                "ignore_eos": True}}
+                first = server.ask("/generate", wanted)
+                crowd = server.ask("/generate", {**wanted, "input_ids": [ids, ids[::-1], ids[:20]]})
+                check(server.ask("/flush_cache?tiers=device&timeout=60", {})["status"], "flush")
+                last = server.ask("/generate", wanted)
+                check(len(first["output_ids"]) == 8, first)
+                check(first["output_ids"] == crowd[0]["output_ids"] == last["output_ids"], first, crowd, last)
+                check(crowd[0]["meta_info"]["cached_tokens"] >= 48 > first["meta_info"]["cached_tokens"], crowd)
+                figures = server.figures()
+                check(figures["loaded_tokens"] >= 48, figures)
+                until = time.monotonic() + 60
+                while server.figures()["verify_pending"] and time.monotonic() < until:
+                    time.sleep(0.01)
+                figures = server.figures()
+                check(figures["verify_requests"] >= 2 and not figures["verify_mismatches"], figures)
 
 
 def test_pages_of_a_gpu_are_nobody_elses():
