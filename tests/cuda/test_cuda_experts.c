@@ -98,8 +98,10 @@ static uint32_t best_of(const float *by, uint32_t n, const bool *taken)
     return best;
 }
 
-static void drop_groups(const experts_choose_args *a, float *by)
+/* Whether that is certain: false where two groups' worths are all but equal. */
+static bool drop_groups(const experts_choose_args *a, float *by)
 {
+    bool certain = true;
     const uint32_t size = a->count / a->groups;
     bool out[EXPERTS_MOST] = {false};
     for (uint32_t left = a->groups - a->groups_used; left; left--) {
@@ -113,14 +115,18 @@ static void drop_groups(const experts_choose_args *a, float *by)
                 else if (by[e] > best[1])
                     best[1] = by[e];
             }
-            if (!out[g] && best[0] > -INFINITY && best[0] + best[1] <= least)
-                least = best[0] + best[1], worst = g;
+            const float worth = best[0] + best[1];
+            if (out[g] || !(best[0] > -INFINITY)) continue;
+            if (worst != UINT32_MAX && worth != least && fabsf(worth - least) < 1e-5f)
+                certain = false;
+            if (worth <= least) least = worth, worst = g;
         }
-        if (worst == UINT32_MAX) return;
+        if (worst == UINT32_MAX) return certain;
         out[worst] = true;
         for (uint32_t e = 0; e < size; e++)
             by[worst * size + e] = -INFINITY;
     }
+    return certain;
 }
 
 static void check_choice(const experts_choose_args *a, uint32_t token)
@@ -139,11 +145,15 @@ static void check_choice(const experts_choose_args *a, uint32_t token)
         if (a->router == EXPERTS_SIGMOID) score[e] = (float)(1 / (1 + exp(-(double)score[e])));
         by[e] = score[e] + (a->select_bias ? a->select_bias[e] : 0);
     }
-    if (a->groups > a->groups_used) drop_groups(a, by);
+    if (a->groups > a->groups_used && !drop_groups(a, by)) return;
+    /* exp may round otherwise than the kernel's: what a bias is added to it may tie nearly. */
+    const bool near = a->select_bias && a->router != EXPERTS_SOFTMAX_OF_CHOSEN;
     for (uint32_t r = 0; r < a->used; r++) {
-        const uint32_t e = best_of(by, a->count, taken), at = token * a->used + r;
-        CHECKF(a->chosen[at] == e, "router %u, rank %u: %u for %u\n", a->router, r, a->chosen[at],
-               e);
+        const uint32_t best = best_of(by, a->count, taken), at = token * a->used + r;
+        const uint32_t e = a->chosen[at];
+        CHECK(e < a->count && !taken[e]);
+        CHECKF(e == best || (near && by[e] > by[best] - 1e-5f), "router %u, rank %u: %u for %u\n",
+               a->router, r, e, best);
         by[e] = -INFINITY, taken[e] = true;
         weight[r] = (double)score[e];
         if (a->router == EXPERTS_SOFTMAX_OF_CHOSEN)
@@ -151,9 +161,10 @@ static void check_choice(const experts_choose_args *a, uint32_t token)
         sum += weight[r];
     }
     for (uint32_t r = 0; r < a->used; r++) {
-        const double w = weight[r] / (a->normed ? sum : 1) * (double)a->scale;
+        const double w = weight[r] / (a->normed ? fmax(sum, 0x1p-14) : 1) * (double)a->scale;
         const float got = a->weights[token * a->used + r];
-        CHECKF(isnan(w) ? isnan(got) : fabs((double)got - w) < 1e-5, "%g for %g\n", (double)got, w);
+        const double most = 1e-5 * fmax(1, fabs(w)); /* beside NaN they are not normed */
+        CHECKF(isnan(w) ? isnan(got) : fabs((double)got - w) < most, "%g for %g\n", (double)got, w);
     }
 }
 
@@ -177,26 +188,28 @@ TEST(choices_are_those_of_the_cpu)
             for (uint32_t e = 0; e < count; e++)
                 bias[b][e] = (float)((int)less(33) - 16) / 8;
         }
-        const uint32_t router = 1 + less(3);
+        /* Groups of numbers that exp makes could tie nearly, unless a bias keeps them apart. */
+        const bool select = less(2);
+        const uint32_t router = groups > 1 && !select ? EXPERTS_SOFTMAX_OF_CHOSEN : 1 + less(3);
+        for (uint32_t e = 0; router != EXPERTS_SOFTMAX_OF_CHOSEN && e < count; e++)
+            bias[1][e] = number() / 2;
         /* What is not a number makes a softmax none at all, and else is chosen last. */
         for (uint32_t i = 0; round % 5 == 0 && i < 3; i++)
             scores[less(tokens * ld)] = less(2) ? NAN : -INFINITY;
-        const experts_choose_args a = {
-            .scores = scores,
-            .router_bias = less(2) ? bias[0] : NULL,
-            /* Sums with a softmax's numbers could tie nearly. */
-            .select_bias = router == EXPERTS_SOFTMAX_OF_CHOSEN && less(2) ? bias[1] : NULL,
-            .chosen = rig_alloc(&rig, sizeof(u32) * tokens * can),
-            .weights = rig_alloc(&rig, sizeof(float) * tokens * can),
-            .tokens = tokens,
-            .ld = ld,
-            .count = count,
-            .used = 1 + less(can),
-            .router = groups > 1 ? EXPERTS_SOFTMAX_OF_CHOSEN : router,
-            .normed = less(2) || router == EXPERTS_SOFTMAX_OF_CHOSEN,
-            .groups = groups,
-            .groups_used = groups_used,
-            .scale = 0.5f + (float)less(4)};
+        const experts_choose_args a = {.scores = scores,
+                                       .router_bias = less(2) ? bias[0] : NULL,
+                                       .select_bias = select ? bias[1] : NULL,
+                                       .chosen = rig_alloc(&rig, sizeof(u32) * tokens * can),
+                                       .weights = rig_alloc(&rig, sizeof(float) * tokens * can),
+                                       .tokens = tokens,
+                                       .ld = ld,
+                                       .count = count,
+                                       .used = 1 + less(can),
+                                       .router = router,
+                                       .normed = less(2) || router == EXPERTS_SOFTMAX_OF_CHOSEN,
+                                       .groups = groups,
+                                       .groups_used = groups_used,
+                                       .scale = 0.5f + (float)less(4)};
         launch(&rig, "experts", "experts_choose", div_up_of(tokens, EXPERTS_CHOOSE_TOKENS), 1,
                EXPERTS_CHOOSE_THREADS, 0, &a, sizeof a);
         for (uint32_t t = 0; t < tokens; t++)
@@ -284,7 +297,8 @@ TEST(every_choice_has_a_place_among_its_experts)
 
 /* ---- products and the sum ---- */
 
-/* Numbers of (token, expert, row): whatever tile they were in, the first one's bits. */
+/* Numbers of (token, expert, row): whatever tile they were in, the first one's bits (known NULL:
+ * rows are places', and may differ). */
 static void check_products(const experts_order_args *o, const gemm_experts_args *a, float *seen,
                            bool *known)
 {
@@ -294,12 +308,14 @@ static void check_products(const experts_order_args *o, const gemm_experts_args 
         for (uint32_t r = 0; r < a->n_out; r++) {
             const float got = ((float *)a->out)[(size_t)place * a->ld_out + r];
             const size_t at = ((size_t)token * o->count + e) * a->n_out + r;
+            const uint16_t *x = a->x + (size_t)(a->gathered ? token : place) * a->k;
             double sum = 0;
             for (uint32_t k = 0; k < a->k; k++)
                 sum += (double)bf16_to_f32(a->w[(size_t)e * (a->w_bytes / 2) + r * a->k + k]) *
-                       (double)bf16_to_f32(a->x[(size_t)token * a->k + k]);
+                       (double)bf16_to_f32(x[k]);
             CHECKF(fabs(sum - (double)got) < 1e-3, "place %u: %g for %g\n", place, (double)got,
                    sum);
+            if (!known) continue;
             CHECKF(!known[at] || seen[at] == got, "width %u has other bits\n", o->width);
             seen[at] = got, known[at] = true;
         }
@@ -355,6 +371,90 @@ TEST(products_by_tiles_have_the_same_bits_in_tiles_of_any_width)
             rig_free(&rig, keep);
         }
     rig_close(&rig);
+}
+
+/* What the unit makes of gates and ups, in doubles. */
+static double gated(double gate, double up, bool clamped)
+{
+    if (!clamped) return gate / (1 + exp(-gate)) * up;
+    gate = fmin(gate, 7);
+    up = fmax(fmin(up, 7), -7);
+    return gate / (1 + exp(-1.702 * gate)) * (up + 1);
+}
+
+/* `a` made gates and ups of the sums in `parts`: 8 gates, their 8 ups, and so on. Nothing is
+ * written where nobody has the place, or behind the last unit. */
+static void check_gated(const experts_order_args *o, const gemm_experts_args *a, const float *parts)
+{
+    const uint32_t units = a->n / 2, half = a->n_bias / 2;
+    for (uint32_t place = 0; place < *o->num_tiles * o->width; place++)
+        for (uint32_t u = 0; u < a->ld_out; u++) {
+            const uint16_t got = ((uint16_t *)a->out)[(size_t)place * a->ld_out + u];
+            if (o->row_of[place] == EXPERTS_NONE || u >= units) {
+                CHECKF(got == 0x7777, "place %u, %u: written\n", place, u);
+                continue;
+            }
+            const float *sums = parts + (size_t)place * a->n + u / 8 * 16 + u % 8;
+            const bool biased = a->bias && u < half;
+            const float *bias = a->bias + o->tiles[place / o->width].expert * a->n_bias + u;
+            const double want = gated((double)(sums[0] + (biased ? bias[0] : 0)),
+                                      (double)(sums[8] + (biased ? bias[half] : 0)),
+                                      a->epilogue == GEMM_SWIGLU_CLAMPED);
+            CHECKF(fabs((double)bf16_to_f32(got) - want) <= fabs(want) / 256 + 1e-6,
+                   "width %u, place %u, unit %u: %g for %g\n", o->width, place, u,
+                   (double)bf16_to_f32(got), want);
+        }
+}
+
+/* Of rows that are tokens' or places', with biases of the first units and without. Biases go far
+ * beyond 7, where the clamped unit's gates and ups end. */
+TEST(products_by_tiles_end_in_gated_units)
+{
+    enum { TOKENS = 9, COUNT = 4, USED = 2, N = 48, K = 192, N_BIAS = 42, LD = N / 2 + 2 };
+    state = test_told_seed();
+    for (uint32_t round = 0; round < 8; round++) {
+        cuda_rig rig = rig_open();
+        const uint32_t width = 8u << round / 2;
+        const uint32_t most = experts_most_tiles(TOKENS, USED, COUNT, width);
+        const uint32_t places = most * width; /* more than tokens */
+        uint16_t *w = rig_alloc(&rig, sizeof *w * COUNT * N * K);
+        uint16_t *x = rig_alloc(&rig, sizeof *x * places * K);
+        float *bias = rig_alloc(&rig, sizeof(float) * COUNT * N_BIAS);
+        u32 *chosen = rig_alloc(&rig, sizeof(u32) * TOKENS * USED);
+        for (uint32_t i = 0; i < COUNT * N * K; i++)
+            w[i] = bf16_from_f32(number() / 8);
+        for (uint32_t i = 0; i < places * K; i++)
+            x[i] = bf16_from_f32(number());
+        for (uint32_t i = 0; i < COUNT * N_BIAS; i++)
+            bias[i] = 12 * number();
+        choose_any(chosen, TOKENS, USED, COUNT, false);
+        const experts_order_args o = order(&rig, TOKENS, TOKENS, USED, COUNT, width, chosen);
+        gemm_experts_args a = {.w = w,
+                               .w_bytes = sizeof *w * N * K,
+                               .x = x,
+                               .out = rig_alloc(&rig, sizeof(float) * places * N),
+                               .by = {o.tiles, o.num_tiles, o.row_of, width, 0},
+                               .n = N,
+                               .n_out = N,
+                               .k = K,
+                               .ld_out = N,
+                               .epilogue = GEMM_PARTS,
+                               .gathered = round % 2};
+        run_products(&rig, "gemm_experts", &a, width, most, less(2));
+        check_products(&o, &a, NULL, NULL);
+        const float *parts = a.out;
+        a.ld_out = LD;
+        for (uint32_t form = 0; form < 4; form++) {
+            a.epilogue = form & 1 ? GEMM_SWIGLU_CLAMPED : GEMM_SWIGLU;
+            a.bias = form & 2 ? bias : NULL;
+            a.n_bias = N_BIAS;
+            a.out = rig_alloc(&rig, sizeof(uint16_t) * places * LD);
+            memset(a.out, 0x77, sizeof(uint16_t) * places * LD);
+            run_products(&rig, "gemm_experts", &a, width, most, less(2));
+            check_gated(&o, &a, parts);
+        }
+        rig_close(&rig);
+    }
 }
 
 TEST(a_sum_is_in_the_order_of_ranks)
