@@ -92,7 +92,8 @@ typedef struct model_options {
          .help = "Type of weights and KV cache. auto, the default: quantised weights stay as in\n" \
                  "the file; others, and the KV cache, are bf16 where the CPU computes with it\n"   \
                  "(AVX512_BF16), else f32. f32, bf16: all of it. q8_0: all matrices, rounded\n"    \
-                 "from what the file has; the KV cache as with auto."},                            \
+                 "from what the file has; the KV cache as with auto. On a GPU what is neither\n"   \
+                 "quantised nor fp8 is bf16, and f32 is refused."},                                \
         {.kind = CLI_U32,                                                                          \
          .name = "threads",                                                                        \
          .arg = "N",                                                                               \

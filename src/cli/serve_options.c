@@ -222,7 +222,7 @@ unsigned serve_options_model(serve_values *v, cli_option *out, unsigned room)
          .help = "What K and V are stored as: auto (as --dtype), f32, bf16, f16, fp8_e4m3,\n"
                  "fp8_e5m2 (no scales: small numbers lose much) or int8 (with a scale per token\n"
                  "and head). Smaller ones hold more tokens and change answers a little, but\n"
-                 "never from one run to another."},
+                 "never from one run to another. A GPU has auto (bf16), bf16 and the fp8 ones."},
         {.kind = CLI_U32,
          .name = "page-size",
          .arg = "N",
