@@ -251,6 +251,13 @@ static const tiny_model small_capped = {.arch = "gemma2",
                                         .final_cap = 4,
                                         .tied = true};
 
+static const tiny_model small_experts = {.arch = "qwen3moe",
+                                         SMALL_SIZES,
+                                         .layers = 2,
+                                         .experts = 4,
+                                         .used = 2,
+                                         .expert_ffn = 32};
+
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { HISTORIES = 3, A_FEW = 1, HISTORIES_LONG = 50, CROWD = 9 };
 #else
@@ -275,6 +282,13 @@ TEST(norms_behind_blocks_and_over_heads_give_the_bits_of_a_prefill)
 {
     run_crowd(&small_normed, WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(5, MANY), false);
     run_crowd(&small_capped, WEIGHTS_AS_DTYPE, 90, (uint32_t)test_scale(3, MANY), true);
+}
+
+TEST(mixtures_of_experts_give_the_bits_of_a_prefill)
+{
+    run_crowd(&small_experts, WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(5, MANY), false);
+    run_crowd(&small_experts, WEIGHTS_AS_DTYPE, 90, 2, true);
+    run_crowd(&small_experts, WEIGHTS_AS_Q8_0, 90, (uint32_t)test_scale(3, MANY), true);
 }
 
 /* Questions about three documents in turn, of which the pool holds little more than one. */
@@ -593,6 +607,8 @@ TEST(every_call_of_the_driver_may_fail)
 {
     fail_each_call(&small, WEIGHTS_AS_DTYPE, test_scale(3, 1));
     fail_each_call(&small, WEIGHTS_AS_Q8_0, test_scale(11, 1));
+    fail_each_call(&small_experts, WEIGHTS_AS_DTYPE, test_scale(17, 1));
+    fail_each_call(&small_experts, WEIGHTS_AS_Q8_0, test_scale(23, 1));
 }
 
 TEST(every_allocation_may_fail)
