@@ -202,6 +202,16 @@ TEST(a_runner_takes_what_was_measured)
     const cuda_runner_params params = params_of(64, 64, 4);
     model_sizes sizes;
     model m;
+    for (size_t i = 0; i < RAD_COUNT(near); i++) {
+        make_model(&m, &near[i], 3);
+        start_gpu(90);
+        CHECK_OK(cuda_runner_measure(NULL, m.file, &params, &sizes, NULL));
+        runner *r = make_runner(m.file, &params);
+        (void)check_device_bytes(&sizes);
+        runner_destroy(r);
+        end_model(&m);
+        nothing_is_left();
+    }
     make_model(&m, &near[0], 3);
     start_gpu(80);
     CHECK_OK(cuda_runner_measure(NULL, m.file, &params, &sizes, NULL));

@@ -232,6 +232,20 @@ def test_mixtures_of_experts_on_a_gpu():
                 check(figures["verify_requests"] >= 2 and not figures["verify_mismatches"], figures)
 
 
+def test_sessions_keep_rows_of_a_gpu():
+    """More sessions than requests run at one time: each keeps a row of slots between its turns."""
+    ids = [5 + i % 200 for i in range(20)]
+    with Server(MADE / "tiny-qwen3-bf16.gguf", "--device", "cuda", "--enable-streaming-session", "--max-total-tokens",
+                "512", "--context-length", "128", "--max-running-requests", "2", env=gpu("capability=80")) as server:
+        wanted = {"input_ids": ids, "sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+        right = server.ask("/generate", wanted)["output_ids"]
+        for _ in range(4):
+            session = server.ask("/open_session", {"capacity_of_str_len": 100, "streaming": True})
+            answer = server.ask("/generate", {**wanted, "session_params": {"id": session}})
+            check(answer["output_ids"] == right, answer, right)
+        check(server.figures()["sessions_held"] == 4, server.figures())
+
+
 def test_pages_of_a_gpu_are_nobody_elses():
     """A store that a GPU of sm_80 has filled has nothing for one of sm_90, nor for the CPU; for one of
     sm_80 it has."""
