@@ -169,7 +169,7 @@ static void scale_rows(walk *w, const layer_config *l, const cuda_layer *m)
     launch_row_scales(w->q, &a);
 }
 
-rad_status cuda_kv_of(rad_token_to_kv_pool *pool, uint32_t layer, cuda_kv *out, rad_error *err)
+static rad_status kv_of(rad_token_to_kv_pool *pool, uint32_t layer, cuda_kv *out, rad_error *err)
 {
     const rad_token_to_kv_pool_params *p = rad_kv_pool_params(pool);
     *out = (cuda_kv){.k_scale = 1, .v_scale = 1};
@@ -355,8 +355,8 @@ static void run_experts(walk *w, const cuda_layer *m)
 rad_status cuda_pass_kv(const cuda_pass *p, uint32_t layer, cuda_kv *out, rad_error *err)
 {
     const layer_config *l = &p->config->layers[layer];
-    if (!p->window_pool) return cuda_kv_of(p->pool, l->attn_layer, out, err);
-    return cuda_kv_of(l->window ? p->window_pool : p->pool, l->kv_layer, out, err);
+    if (!p->window_pool) return kv_of(p->pool, l->attn_layer, out, err);
+    return kv_of(l->window ? p->window_pool : p->pool, l->kv_layer, out, err);
 }
 
 static rad_status run_layer(walk *w, uint32_t i)

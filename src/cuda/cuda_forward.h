@@ -39,14 +39,12 @@ typedef struct cuda_pass {
     rad_token_to_kv_pool *window_pool;
 } cuda_pass;
 
-/* Where a layer's K and V lie, and what those of fp8 were divided by. Waits for the layer.
- * RAD_E_INVAL: the pool lacks it. */
+/* Where a layer's K and V lie in its pool, and what those of fp8 were divided by. Waits for the
+ * layer. RAD_E_INVAL: the pool lacks it. */
 typedef struct cuda_kv {
     rad_kv_buffers at;
     float k_scale, v_scale;
 } cuda_kv;
-rad_status cuda_kv_of(rad_token_to_kv_pool *pool, uint32_t layer, cuda_kv *out, rad_error *err);
-/* The same of a layer, in its pool. */
 rad_status cuda_pass_kv(const cuda_pass *p, uint32_t layer, cuda_kv *out, rad_error *err);
 
 /* Launches all of a step whose block is uploaded. RAD_E_INVAL: the pool lacks a layer; or the
