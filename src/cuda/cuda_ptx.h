@@ -6,22 +6,22 @@
 /* ALL(name): in a form for every GPU, and in one for sm_90; NEW(name): in that alone; ONE(name): in
  * the first, of which cuda_ptx_for_sm90 makes the second. */
 #define CUDA_PTX_FILES(ALL, NEW, ONE)                                                              \
-    ALL(embed)                                                                                     \
-    ALL(embed_quant)                                                                               \
-    ALL(norm)                                                                                      \
-    ALL(qkv)                                                                                       \
-    ALL(glu)                                                                                       \
-    ALL(cap)                                                                                       \
-    ALL(slots)                                                                                     \
+    ONE(embed)                                                                                     \
+    ONE(embed_quant)                                                                               \
+    ONE(norm)                                                                                      \
+    ONE(qkv)                                                                                       \
+    ONE(glu)                                                                                       \
+    ONE(cap)                                                                                       \
+    ONE(slots)                                                                                     \
     ALL(sample)                                                                                    \
-    ALL(gemm_few)                                                                                  \
-    ALL(gemm_many)                                                                                 \
-    ALL(gemm_quant)                                                                                \
+    ONE(gemm_few)                                                                                  \
+    ONE(gemm_many)                                                                                 \
+    ONE(gemm_quant)                                                                                \
     ALL(gemm_quant_many)                                                                           \
-    ALL(gemm_quant_experts)                                                                        \
-    ALL(gemm_experts)                                                                              \
-    ALL(experts)                                                                                   \
-    ALL(quantise_rows)                                                                             \
+    ONE(gemm_quant_experts)                                                                        \
+    ONE(gemm_experts)                                                                              \
+    ONE(experts)                                                                                   \
+    ONE(quantise_rows)                                                                             \
     NEW(gemm_wgmma)                                                                                \
     ONE(attention_d16)                                                                             \
     ONE(attention_d32)                                                                             \
@@ -35,7 +35,7 @@
     ONE(attention_d96_f8)                                                                          \
     ONE(attention_d128_f8)                                                                         \
     ONE(attention_d256_f8)                                                                         \
-    ALL(attention_merge)
+    ONE(attention_merge)
 
 typedef struct cuda_ptx {
     const char *name;

@@ -3,6 +3,7 @@
  * One block a token and head, in a grid of [tokens][heads]. What a span is multiplied with follows
  * from the maxima of the spans before it alone: 32 spans at a time the lanes of every warp find
  * theirs, and then a thread adds up its dim, one FMA after the other. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/kernel_args.h"

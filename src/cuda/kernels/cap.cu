@@ -1,5 +1,6 @@
 /* cap.cu - logits that are to stay below a bound, in place: cap * tanh(x / cap). Four a thread, by
  * the operations of ops_kernels.h in their order. */
+#define ONE_FORM
 #include "cuda/kernels/glu.h"
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"

@@ -1,4 +1,5 @@
 /* embed.cu - x[t] = scale * row ids[t] of the table. One block a token. */
+#define ONE_FORM
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"

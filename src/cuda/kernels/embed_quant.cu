@@ -3,6 +3,7 @@
  *
  * The table lies as the products want it (cuda/quant_pack.h), so that it can be the output matrix,
  * too: rows of 16 are mixed, and eight neighbouring k of one of them are two words. */
+#define ONE_FORM
 #include "cuda/kernels/gemm_quant.h"
 #include "cuda/kernels/kernel_args.h"
 #include "device/kernels/dialect.h"

@@ -1,5 +1,6 @@
 /* experts.cu - which experts each token uses, where its rows lie among theirs, and the sum of what
  * they say (experts_args.h). The router's numbers decide what else is computed, so they are f32. */
+#define ONE_FORM
 #include "cuda/kernels/experts_args.h"
 #include "cuda/kernels/glu.h"
 #include "cuda/kernels/vectors.h"

@@ -12,6 +12,7 @@
  * the step; that of downs reads places. Places that nobody has are neither copied nor written.
  *
  * P1: one chain of mma over ascending k, in one thread group's registers. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/experts_args.h"

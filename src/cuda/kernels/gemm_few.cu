@@ -26,6 +26,7 @@
  *     warp 0's stages | warp 1's stages | ... | tokens, k 0 to 127 | tokens, k 128 to 255 | ...
  *
  * P1: kernel_args.h. A number's chain of mma is in one thread group's registers, in ascending k. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/glu.h"

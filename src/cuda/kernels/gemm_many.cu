@@ -13,6 +13,7 @@
  *
  * P1: kernel_args.h. A number's chain of mma is in one warp's registers, in ascending k; where a
  * matrix has ranges, gemm_many_*_sum adds them up in a second set of registers. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "gemm_many.h"

@@ -7,6 +7,7 @@
  *     stage | 16 rows of warp 0 | 16 rows of warp 1 | ... | q of tokens | d of them | d * sums
  *
  * How a warp's rows lie and what is done with them: gemm_quant.h. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/gemm_quant.h"

@@ -9,6 +9,7 @@
  *
  * Which expert a tile is of is known when the kernels in front have ended, so nothing is copied
  * before. A tile is looked up a unit ahead, or each warp would wait for it between two stages. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/experts_quant_args.h"

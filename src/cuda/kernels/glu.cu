@@ -1,5 +1,6 @@
 /* glu.cu - act[t] = glu(gate, up) of a product's parts, rounded for the next product. Four numbers
  * a thread; gates in the front half of a row, ups behind them. */
+#define ONE_FORM
 #include "cuda/kernels/glu.h"
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"

@@ -13,6 +13,7 @@
  *
  * Where what is added has a norm of its own (add_norm_post), its sum of squares comes first, in the
  * same order: one more wait of the block. */
+#define ONE_FORM
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"

@@ -5,6 +5,7 @@
  * whatever the head's width, and where the squares are summed in the order of ops_kernels.h (16
  * chains, then halves): with the same sums in front, q, k and v are the CPU's bits. A norm over all
  * heads of a token is across warps: row_scales (norm.cu) has taken its sum before. */
+#define ONE_FORM
 #include "cuda/kernels/f8.h"
 #include "cuda/kernels/kernel_args.h"
 #include "cuda/kernels/vectors.h"

@@ -1,5 +1,6 @@
 /* quantise_rows.cu - rows of activations as int8 in blocks of 32: the bits of gemm_round_to_blocks
  * (model/gemm_quant.h). A lane has one number. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/experts_quant_args.h"

@@ -1,4 +1,5 @@
 /* slots.cu - what changed in the rows of slots since the last step. One block a patch. */
+#define ONE_FORM
 #include "device/kernels/dialect.h"
 #include "cuda/kernels/kernel_args.h"
 
