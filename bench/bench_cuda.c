@@ -689,7 +689,8 @@ static bool fits(const bench *b, const cuda_shape *shape, uint64_t free_bytes)
 }
 
 /* Dense shapes, and a mixture of experts where it says something of its own: fp8 is about K and V
- * alone, and figures are those of a large one, which has room in q8_0. Returns how many. */
+ * alone, and figures are those of a large one, which has room in q8_0. The first is always tried,
+ * so that a GPU too small for any is an error. Returns how many. */
 static uint32_t usual_shapes(const bench *b, bool p1, uint64_t free_bytes, const cuda_shape **out)
 {
     const bool q8_0 = !strcmp(b->dtype, "q8_0"), bf16_kv = !strcmp(b->kv_dtype, "bf16");
@@ -705,7 +706,7 @@ static uint32_t usual_shapes(const bench *b, bool p1, uint64_t free_bytes, const
     uint32_t count = 0;
     for (size_t i = 0; i < RAD_COUNT(usual); i++) {
         const cuda_shape *shape = cuda_shape_find(usual[i].name);
-        if (usual[i].wanted && fits(b, shape, free_bytes)) out[count++] = shape;
+        if (usual[i].wanted && (!count || fits(b, shape, free_bytes))) out[count++] = shape;
     }
     return count;
 }

@@ -28,7 +28,7 @@
 #   products   each kernel's own figures: products, attention, copies
 #   figures    steps of qwen3-0.6b's and llama-8b's shapes beside the ceilings
 #   p1_q8_0, exam_q8_0, figures_q8_0   the same with weights in Q8_0; figures also of a mixture of
-#              experts in qwen3-30b-a3b's shape, where the GPU has room (31 GB, and 10 GB for the rest)
+#              experts in qwen3-30b-a3b's shape, where the GPU has room (33 GB, and 10 GB for the rest)
 #   p1_fp8, exam_fp8, figures_fp8      the same with K and V in fp8 (e4m3), without mixtures
 #   torch      what torch takes for the same products and attention, where python3 has it
 #   sanitizer  kernels under compute-sanitizer's memcheck and racecheck, where it is installed
