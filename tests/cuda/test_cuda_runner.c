@@ -269,13 +269,13 @@ static const tiny_model small_experts = {.arch = "qwen3moe",
                                          .expert_ffn = 32};
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { HISTORIES = 3, A_FEW = 1, HISTORIES_LONG = 50, CROWD = 9 };
+enum { HISTORIES = 2, A_FEW = 1, HISTORIES_LONG = 50, CROWD = 9 };
 #else
-enum { HISTORIES = 8, A_FEW = 2, HISTORIES_LONG = 300, CROWD = 17 };
+enum { HISTORIES = 5, A_FEW = 1, HISTORIES_LONG = 300, CROWD = 17 };
 #endif
 TEST(decoding_in_a_crowd_gives_the_bits_of_a_prefill)
 {
-    run_crowd(&near[0], WEIGHTS_AS_DTYPE, 80, 8, false);
+    run_crowd(&near[0], WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(4, MANY), false);
     run_crowd(&near[4], WEIGHTS_AS_DTYPE, 90, (uint32_t)test_scale(CROWD, MANY), false);
     run_crowd(&near[11], WEIGHTS_AS_DTYPE, 80, (uint32_t)test_scale(4, MANY), false);
 }
@@ -397,9 +397,8 @@ TEST(windows_that_come_back_from_the_host_give_the_same_bits)
 
 TEST(what_comes_back_from_the_host_gives_the_same_bits)
 {
-    run_p1(&p1_llama, RAD_BF16, 90, 16, true, (uint32_t)test_scale(HISTORIES, HISTORIES_LONG));
-    run_p1(&p1_qwen3, RAD_F8_E4M3, 80, 16, true,
-           (uint32_t)test_scale((HISTORIES + 3) / 4, HISTORIES_LONG));
+    run_p1(&p1_llama, RAD_BF16, 90, 16, true, (uint32_t)test_scale(HISTORIES / 2, HISTORIES_LONG));
+    run_p1(&p1_qwen3, RAD_F8_E4M3, 80, 16, true, (uint32_t)test_scale(1, HISTORIES_LONG));
 }
 
 /* ---- layers that come while others are computed ---- */
@@ -615,10 +614,10 @@ static void fail_each_call(const tiny_model *shape, weights_policy weights, long
 
 TEST(every_call_of_the_driver_may_fail)
 {
-    fail_each_call(&small, WEIGHTS_AS_DTYPE, test_scale(3, 1));
-    fail_each_call(&small, WEIGHTS_AS_Q8_0, test_scale(11, 1));
-    fail_each_call(&small_experts, WEIGHTS_AS_DTYPE, test_scale(17, 1));
-    fail_each_call(&small_experts, WEIGHTS_AS_Q8_0, test_scale(23, 1));
+    fail_each_call(&small, WEIGHTS_AS_DTYPE, test_scale(7, 1));
+    fail_each_call(&small, WEIGHTS_AS_Q8_0, test_scale(19, 1));
+    fail_each_call(&small_experts, WEIGHTS_AS_DTYPE, test_scale(31, 1));
+    fail_each_call(&small_experts, WEIGHTS_AS_Q8_0, test_scale(37, 1));
 }
 
 TEST(every_allocation_may_fail)
