@@ -89,8 +89,7 @@ static rad_status complete_params(engine_params *p, const runner_info *model, ra
     if (!p->max_total_tokens) return rad_fail(err, RAD_E_INVAL, "max_total_tokens is needed");
     if (p->max_pinned_tokens == ENGINE_PIN_QUARTER)
         p->max_pinned_tokens = p->disable_radix_cache ? 0 : p->max_total_tokens / 4;
-    if (p->max_sessions == ENGINE_USUAL_SESSIONS)
-        p->max_sessions = p->disable_radix_cache ? 0 : ENGINE_NUM_SESSIONS;
+    p->max_sessions = engine_max_sessions(p);
     if (!p->max_running_requests)
         p->max_running_requests = default_max_running(p->max_total_tokens);
     if (!p->max_queued_requests) p->max_queued_requests = ENGINE_MAX_QUEUED_REQUESTS;

@@ -200,6 +200,7 @@ void engine_log_info(const engine *e);
 
 /* engine_size.c: how much fits. */
 uint32_t default_max_running(uint64_t max_total_tokens); /* 64 to 4096 */
+uint32_t engine_max_sessions(const engine_params *p);    /* what ENGINE_USUAL_SESSIONS stands for */
 uint32_t prefill_chunk(const engine_params *params); /* prompt tokens a step; 0: never chunked */
 /* How many rows a runner's buffers are made for, before the pool is sized: what
  * max_running_requests says, else from the memory that is available (0: unknown) and what a row

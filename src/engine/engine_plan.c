@@ -146,12 +146,10 @@ rad_status plan_load_on_cpu(const rad_env *env, const gguf_file *file, const eng
 /* The rows of slots that a scheduler will have: more than run at one time, and a GPU keeps each. */
 static uint32_t slot_rows(const engine_params *p, uint32_t running)
 {
-    scheduler_params s = {.max_running_requests = running,
-                          .verify_rate = p->verify_rate,
-                          .streaming_sessions = p->streaming_sessions,
-                          .max_sessions = p->max_sessions};
-    if (p->max_sessions == ENGINE_USUAL_SESSIONS)
-        s.max_sessions = p->disable_radix_cache ? 0 : ENGINE_NUM_SESSIONS;
+    const scheduler_params s = {.max_running_requests = running,
+                                .verify_rate = p->verify_rate,
+                                .streaming_sessions = p->streaming_sessions,
+                                .max_sessions = engine_max_sessions(p)};
     return scheduler_num_rows(&s);
 }
 

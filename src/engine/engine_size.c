@@ -72,6 +72,12 @@ uint32_t default_max_running(uint64_t max_total_tokens)
     return (uint32_t)RAD_MIN(RAD_MAX(rows, (uint64_t)LEAST_ROWS), (uint64_t)MOST_ROWS);
 }
 
+uint32_t engine_max_sessions(const engine_params *p)
+{
+    if (p->max_sessions != ENGINE_USUAL_SESSIONS) return p->max_sessions;
+    return p->disable_radix_cache ? 0 : ENGINE_NUM_SESSIONS;
+}
+
 uint32_t rows_for(const kv_sizes *sizes)
 {
     uint32_t rows = default_max_running(sizes->tokens);
