@@ -48,63 +48,40 @@ KERNEL(read_all, CEILING_THREADS, ceiling_args)
     if (sum == 0xdeadbeefu) *(u32 *)a.to = sum; /* so that the loads are not left out */
 }
 
-KERNEL(mma_loop, CEILING_MMA_THREADS, ceiling_args)
-{
-    const u32 thread = BLOCK_X * CEILING_MMA_THREADS + THREAD_X;
-    float d[CEILING_CHAINS][4];
-    u32 x[4], y[CEILING_CHAINS][2];
-    UNROLL
-    for (u32 i = 0; i < 4; i++)
-        x[i] = two_numbers(thread * 4 + i);
-    UNROLL
-    for (u32 c = 0; c < CEILING_CHAINS; c++) {
-        UNROLL
-        for (u32 i = 0; i < 2; i++)
-            y[c][i] = two_numbers(0x10000000u + (thread * CEILING_CHAINS + c) * 2 + i);
-        UNROLL
-        for (u32 i = 0; i < 4; i++)
-            d[c][i] = 0;
+/* `drawn` makes what mma multiplies; d is of one type, and what is stored of it, its sum, of
+ * another. */
+#define MMA_LOOP(name, mma, drawn, of_d, of_sum)                                                   \
+    KERNEL(name, CEILING_MMA_THREADS, ceiling_args)                                                \
+    {                                                                                              \
+        const u32 thread = BLOCK_X * CEILING_MMA_THREADS + THREAD_X;                               \
+        of_d d[CEILING_CHAINS][4];                                                                 \
+        u32 x[4], y[CEILING_CHAINS][2];                                                            \
+        UNROLL                                                                                     \
+        for (u32 i = 0; i < 4; i++)                                                                \
+            x[i] = drawn(thread * 4 + i);                                                          \
+        UNROLL                                                                                     \
+        for (u32 c = 0; c < CEILING_CHAINS; c++) {                                                 \
+            UNROLL                                                                                 \
+            for (u32 i = 0; i < 2; i++)                                                            \
+                y[c][i] = drawn(0x10000000u + (thread * CEILING_CHAINS + c) * 2 + i);              \
+            UNROLL                                                                                 \
+            for (u32 i = 0; i < 4; i++)                                                            \
+                d[c][i] = 0;                                                                       \
+        }                                                                                          \
+        for (u32 r = 0; r < a.rounds; r++) {                                                       \
+            UNROLL                                                                                 \
+            for (u32 c = 0; c < CEILING_CHAINS; c++)                                               \
+                mma(d[c], x, y[c]);                                                                \
+        }                                                                                          \
+        of_sum sum = 0;                                                                            \
+        UNROLL                                                                                     \
+        for (u32 c = 0; c < CEILING_CHAINS; c++)                                                   \
+            sum += (of_sum)d[c][0] + (of_sum)d[c][1] + (of_sum)d[c][2] + (of_sum)d[c][3];          \
+        ((of_sum *)a.to)[thread] = sum;                                                            \
     }
-    for (u32 r = 0; r < a.rounds; r++) {
-        UNROLL
-        for (u32 c = 0; c < CEILING_CHAINS; c++)
-            mma_bf16(d[c], x, y[c]);
-    }
-    float sum = 0;
-    UNROLL
-    for (u32 c = 0; c < CEILING_CHAINS; c++)
-        sum += d[c][0] + d[c][1] + d[c][2] + d[c][3];
-    ((float *)a.to)[thread] = sum;
-}
 
-KERNEL(mma_i8_loop, CEILING_MMA_THREADS, ceiling_args)
-{
-    const u32 thread = BLOCK_X * CEILING_MMA_THREADS + THREAD_X;
-    i32 d[CEILING_CHAINS][4];
-    u32 x[4], y[CEILING_CHAINS][2];
-    UNROLL
-    for (u32 i = 0; i < 4; i++)
-        x[i] = mixed(thread * 4 + i);
-    UNROLL
-    for (u32 c = 0; c < CEILING_CHAINS; c++) {
-        UNROLL
-        for (u32 i = 0; i < 2; i++)
-            y[c][i] = mixed(0x10000000u + (thread * CEILING_CHAINS + c) * 2 + i);
-        UNROLL
-        for (u32 i = 0; i < 4; i++)
-            d[c][i] = 0;
-    }
-    for (u32 r = 0; r < a.rounds; r++) {
-        UNROLL
-        for (u32 c = 0; c < CEILING_CHAINS; c++)
-            mma_i8(d[c], x, y[c]);
-    }
-    u32 sum = 0;
-    UNROLL
-    for (u32 c = 0; c < CEILING_CHAINS; c++)
-        sum += (u32)d[c][0] + (u32)d[c][1] + (u32)d[c][2] + (u32)d[c][3];
-    ((u32 *)a.to)[thread] = sum;
-}
+MMA_LOOP(mma_loop, mma_bf16, two_numbers, float, float)
+MMA_LOOP(mma_i8_loop, mma_i8, mixed, i32, u32) /* sums may wrap */
 
 KERNEL(nothing, 32, ceiling_args)
 {
