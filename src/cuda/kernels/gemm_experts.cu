@@ -16,9 +16,8 @@
 #include "device/kernels/dialect.h"
 
 #include "cuda/kernels/experts_args.h"
+#include "cuda/kernels/gemm_few.h"
 #include "cuda/kernels/glu.h"
-
-enum { STAGE_K = 128, PITCH = STAGE_K * 2 + 16 /* bytes: no two rows of eight share banks */ };
 
 /* What a thread copies, stage after stage: of W two rows at a time from `from` on, of places those
  * in `rows`. */
@@ -64,15 +63,7 @@ INLINE void begin_unit(copier *c, const gemm_experts_args a, u32 units, u32 grou
     ask(c, a, c->unit + GRID_X, units, groups, of_x, first, of_warp);
 }
 
-/* A stage's copies of this warp, two rows at a time. */
-INLINE void copy_rows(const copier *c, u8 *to, u64 two_rows, const u32 most)
-{
-    const u16 *from = c->from;
-    if ((LANE & 15) * 8 >= c->left) return;
-    UNROLL
-    for (u32 r = 0; r < most; r += 2, from += two_rows)
-        if (r + (LANE >> 4) < c->rows) copy16_async(to + r * PITCH, from);
-}
+/* A stage's copies of a warp of x. */
 INLINE void copy_places(const copier *c, u8 *to, u32 k, const u32 most)
 {
     UNROLL
@@ -82,43 +73,6 @@ INLINE void copy_places(const copier *c, u8 *to, u32 k, const u32 most)
             copy16_async(to + r * PITCH, c->from + (u64)row * k);
     }
 }
-
-/* 32 k of W and x, as the instruction wants them. */
-#define LOAD(tiles, columns, to, at)                                                               \
-    UNROLL                                                                                         \
-    for (u32 m = 0; m < (tiles); m++) {                                                            \
-        load_matrix4(wf[to][m][0], w_rows + m * 16 * PITCH + (at)*2);                              \
-        load_matrix4(wf[to][m][1], w_rows + m * 16 * PITCH + (at)*2 + 32);                         \
-    }                                                                                              \
-    UNROLL                                                                                         \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        load_matrix4(xf[to][c], x_rows + c * 8 * PITCH + (at)*2);
-
-/* acc[tile][column] += W * x; what does not depend on each other first. */
-#define MULTIPLY(tiles, columns, of)                                                               \
-    UNROLL                                                                                         \
-    for (u32 half = 0; half < 2; half++)                                                           \
-        UNROLL                                                                                     \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        UNROLL                                                                                     \
-    for (u32 m = 0; m < (tiles); m++)                                                              \
-        mma_bf16(acc[m][c], wf[of][m][half], xf[of][c] + 2 * half);
-
-/* A stage, whose first 32 k are loaded: 128 k, or the last 64. */
-#define MULTIPLY_STAGE(tiles, columns)                                                             \
-    if (left >= STAGE_K) {                                                                         \
-        UNROLL                                                                                     \
-        for (u32 k = 0; k < STAGE_K / 32; k++) {                                                   \
-            if (k + 1 < STAGE_K / 32) {                                                            \
-                LOAD(tiles, columns, (k + 1) & 1, (k + 1) * 32)                                    \
-            }                                                                                      \
-            MULTIPLY(tiles, columns, k & 1)                                                        \
-        }                                                                                          \
-    } else {                                                                                       \
-        MULTIPLY(tiles, columns, 0)                                                                \
-        LOAD(tiles, columns, 0, 32)                                                                \
-        MULTIPLY(tiles, columns, 0)                                                                \
-    }
 
 INLINE expert_tile tile_of(const gemm_experts_args a, u32 tile)
 {
@@ -162,20 +116,6 @@ INLINE void store_tile(const gemm_experts_args a, expert_tile tile, u32 first_pl
         if (place + i < tile.count && row < a.n_out) out[(u64)i * a.ld_out] = (u16)float_bf16(both);
     }
 }
-
-/* One copy of the code of a store: numbers move to it, zeros behind them. */
-#define STORE_UNIT(tiles, columns, row)                                                            \
-    ROLLED                                                                                         \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        UNROLL                                                                                     \
-    for (u32 m = 0; m < (tiles); m++) {                                                            \
-        store_tile(a, now, unit / groups * a.by.width, (row) + m * 16, c * 8, bias[m], acc[m][0]); \
-        UNROLL                                                                                     \
-        for (u32 j = 0; j < (columns); j++)                                                        \
-            UNROLL                                                                                 \
-        for (u32 e = 0; e < 4; e++)                                                                \
-            acc[m][j][e] = j + 1 < (columns) ? acc[m][j + 1][e] : 0;                               \
-    }
 
 /* A kernel for tiles of columns * 8 places, whose warps have tiles * 16 rows of W each. */
 #define GEMM_EXPERTS(name, threads, tiles, columns)                                                \
@@ -222,7 +162,7 @@ INLINE void store_tile(const gemm_experts_args a, expert_tile tile, u32 first_pl
                 if (of_x)                                                                          \
                     copy_places(&next, to, a.k, OF_WARP);                                          \
                 else                                                                               \
-                    copy_rows(&next, to, 2 * (u64)a.k, (tiles)*16);                                \
+                    copy_rows(to, next.from, 2 * (u64)a.k, next.rows, next.left, (tiles)*16);      \
                 if (++next.slot == a.stages) next.slot = 0;                                        \
                 next.from += STAGE_K;                                                              \
                 if (next.left > STAGE_K) {                                                         \
@@ -248,7 +188,9 @@ INLINE void store_tile(const gemm_experts_args a, expert_tile tile, u32 first_pl
                 continue;                                                                          \
             }                                                                                      \
             left = a.k;                                                                            \
-            STORE_UNIT(tiles, columns, row)                                                        \
+            STORE_UNIT(tiles, columns,                                                             \
+                       store_tile(a, now, unit / groups * a.by.width, row + m * 16, c * 8,         \
+                                  bias[m], acc[m][0]))                                             \
             unit += GRID_X;                                                                        \
             if (unit < units) now = tile_of(a, unit / groups);                                     \
         }                                                                                          \

@@ -29,10 +29,9 @@
 #define ONE_FORM
 #include "device/kernels/dialect.h"
 
+#include "cuda/kernels/gemm_few.h"
 #include "cuda/kernels/glu.h"
 #include "cuda/kernels/kernel_args.h"
-
-enum { STAGE_K = 128, PITCH = STAGE_K * 2 + 16 /* bytes */ };
 
 /* What a thread copies, stage after stage. */
 typedef struct copier {
@@ -63,13 +62,7 @@ INLINE void begin_unit(copier *c, const gemm_args a, u32 of_x, u32 rows, u32 fir
 INLINE void copy_stage(copier *c, const gemm_args a, u32 stage_bytes, u32 of_x, u32 rows, u32 first,
                        u32 of_warp, u32 most)
 {
-    const u16 *from = c->from;
-    u8 *to = c->to + c->slot * stage_bytes;
-    if ((LANE & 15) * 8 < c->left) {
-        UNROLL
-        for (u32 r = 0; r < most; r += 2, from += c->two_rows)
-            if (r + (LANE >> 4) < c->rows) copy16_async(to + r * PITCH, from);
-    }
+    copy_rows(c->to + c->slot * stage_bytes, c->from, c->two_rows, c->rows, c->left, most);
     if (++c->slot == a.stages) c->slot = 0;
     c->from += STAGE_K;
     if (c->left > STAGE_K) {
@@ -79,43 +72,6 @@ INLINE void copy_stage(copier *c, const gemm_args a, u32 stage_bytes, u32 of_x, 
         begin_unit(c, a, of_x, rows, first, of_warp); /* of a unit that is none: not copied */
     }
 }
-
-/* 32 k of W and x, as the instruction wants them. */
-#define LOAD(tiles, columns, to, at)                                                               \
-    UNROLL                                                                                         \
-    for (u32 m = 0; m < (tiles); m++) {                                                            \
-        load_matrix4(wf[to][m][0], w_rows + m * 16 * PITCH + (at)*2);                              \
-        load_matrix4(wf[to][m][1], w_rows + m * 16 * PITCH + (at)*2 + 32);                         \
-    }                                                                                              \
-    UNROLL                                                                                         \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        load_matrix4(xf[to][c], x_rows + c * 8 * PITCH + (at)*2);
-
-/* acc[tile][column] += W * x; what does not depend on each other first. */
-#define MULTIPLY(tiles, columns, of)                                                               \
-    UNROLL                                                                                         \
-    for (u32 half = 0; half < 2; half++)                                                           \
-        UNROLL                                                                                     \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        UNROLL                                                                                     \
-    for (u32 m = 0; m < (tiles); m++)                                                              \
-        mma_bf16(acc[m][c], wf[of][m][half], xf[of][c] + 2 * half);
-
-/* A stage, whose first 32 k are loaded: 128 k, or the last 64 of a range. */
-#define MULTIPLY_STAGE(tiles, columns)                                                             \
-    if (left >= STAGE_K) {                                                                         \
-        UNROLL                                                                                     \
-        for (u32 k = 0; k < STAGE_K / 32; k++) {                                                   \
-            if (k + 1 < STAGE_K / 32) {                                                            \
-                LOAD(tiles, columns, (k + 1) & 1, (k + 1) * 32)                                    \
-            }                                                                                      \
-            MULTIPLY(tiles, columns, k & 1)                                                        \
-        }                                                                                          \
-    } else {                                                                                       \
-        MULTIPLY(tiles, columns, 0)                                                                \
-        LOAD(tiles, columns, 0, 32)                                                                \
-        MULTIPLY(tiles, columns, 0)                                                                \
-    }
 
 /* A tile's numbers: this lane has rows r and r + 8 of tokens t and t + 1. */
 INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const float acc[4])
@@ -136,20 +92,6 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
         if (token + (i & 1) < a.tokens && row + (i >> 1) * 8 < a.n_out)
             out[(u64)(token + (i & 1)) * a.ld_out + (i >> 1) * 8] = acc[i];
 }
-
-/* One copy of the code of a store: numbers move to it, zeros behind them. */
-#define STORE_UNIT(tiles, columns, range, row)                                                     \
-    ROLLED                                                                                         \
-    for (u32 c = 0; c < (columns); c++)                                                            \
-        UNROLL                                                                                     \
-    for (u32 m = 0; m < (tiles); m++) {                                                            \
-        store_tile(a, range, (row) + m * 16, c * 8, acc[m][0]);                                    \
-        UNROLL                                                                                     \
-        for (u32 j = 0; j < (columns); j++)                                                        \
-            UNROLL                                                                                 \
-        for (u32 e = 0; e < 4; e++)                                                                \
-            acc[m][j][e] = j + 1 < (columns) ? acc[m][j + 1][e] : 0;                               \
-    }
 
 /* A kernel for up to columns * 8 tokens, whose warps have tiles * 16 rows each. */
 #define GEMM_FEW(name, threads, tiles, columns)                                                    \
@@ -205,7 +147,7 @@ INLINE void store_tile(const gemm_args a, u32 part, u32 row, u32 token, const fl
             const u32 range = unit / groups, row = (unit - range * groups) * rows + first;         \
             unit += GRID_X;                                                                        \
             wait_previous();                                                                       \
-            STORE_UNIT(tiles, columns, range, row)                                                 \
+            STORE_UNIT(tiles, columns, store_tile(a, range, row + m * 16, c * 8, acc[m][0]))       \
         }                                                                                          \
     }
 
@@ -286,7 +228,7 @@ INLINE void copy_tokens(const gemm_args a, u8 *to, u32 stage_bytes, u32 k, u32 r
                 if (left <= STAGE_K) break;                                                        \
                 left -= STAGE_K;                                                                   \
             }                                                                                      \
-            STORE_UNIT(tiles, columns, range, row)                                                 \
+            STORE_UNIT(tiles, columns, store_tile(a, range, row + m * 16, c * 8, acc[m][0]))       \
         }                                                                                          \
     }
 
