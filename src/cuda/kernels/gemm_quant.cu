@@ -18,14 +18,6 @@ typedef struct copier {
     u32 unit, step, slot, row;
 } copier;
 
-/* A warp copies `bytes`, which follow one another. */
-INLINE void copy_bytes(u8 *to, const u8 *from, u32 bytes)
-{
-    UNROLL
-    for (u32 at = 0; at < bytes; at += 512)
-        if (at + LANE * 16 < bytes) copy16_async(to + at + LANE * 16, from + at + LANE * 16);
-}
-
 INLINE void store_tile(const gemm_quant_args a, u32 row, u32 token, const float acc[4])
 {
     row += LANE >> 2;
@@ -96,9 +88,9 @@ INLINE void begin_unit(copier *c, u32 groups, u32 of_x, u32 rows, u32 tokens, u3
                     copy_tokens(a, to + x_at, to + d_at, columns, with_sums, first, next.row,      \
                                 next.step);                                                        \
                 else if (next.row < a.n)                                                           \
-                    copy_bytes(to + WARP * (w_bytes),                                              \
-                               a.w + ((u64)(next.row / 16) * steps + next.step) * (w_bytes),       \
-                               w_bytes);                                                           \
+                    copy_rows(to + WARP * (w_bytes),                                               \
+                              a.w + ((u64)(next.row / 16) * steps + next.step) * (w_bytes),        \
+                              w_bytes, w_bytes);                                                   \
                 if (++next.slot == a.stages) next.slot = 0;                                        \
                 if (++next.step == steps) {                                                        \
                     next.step = 0;                                                                 \

@@ -43,6 +43,14 @@ typedef struct pair {
     float of[2];
 } __attribute__((aligned(8))) pair;
 
+/* A warp copies `bytes`, which follow one another; at most `most`, a constant. */
+INLINE void copy_rows(u8 *to, const u8 *from, u32 bytes, const u32 most)
+{
+    UNROLL
+    for (u32 at = 0; at < most; at += 512)
+        if (at + LANE * 16 < bytes) copy16_async(to + at + LANE * 16, from + at + LANE * 16);
+}
+
 /* mma_i8 whose sums begin at c, and the same of 16 k: a has rows r and r + 8. */
 #ifdef ON_GPU
 INLINE void mma_i8_from(i32 d[4], const u32 a[4], const u32 b[2], const i32 c[4])

@@ -39,14 +39,6 @@ INLINE void begin_unit(copier *c, const gemm_quant_experts_args a, u32 units, u3
     c->later = tile_of(a, c->unit + GRID_X, units, groups);
 }
 
-/* A warp copies `bytes`, which follow one another; at most `most`, a constant. */
-INLINE void copy_rows(u8 *to, const u8 *from, u32 bytes, const u32 most)
-{
-    UNROLL
-    for (u32 at = 0; at < most; at += 512)
-        if (at + LANE * 16 < bytes) copy16_async(to + at + LANE * 16, from + at + LANE * 16);
-}
-
 /* What a warp of x copies of a stage: 16 places of its tile (or fewer), from the copier's on. */
 INLINE void copy_places(const gemm_quant_experts_args a, const copier *c, u8 *q, u8 *d, u32 columns,
                         u32 sums)
