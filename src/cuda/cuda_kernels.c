@@ -313,14 +313,19 @@ static cuda_gemm_room room_of(const cuda_queue *q)
                             (uint32_t)gpu->shared_bytes - STATIC_SHARED};
 }
 
+static void launch_plan(cuda_queue *q, const cuda_gemm_plan *p, const void *args, size_t args_bytes)
+{
+    launch_function(q, function_named(q, p->kernel), p->grid, 1, p->threads, p->shared_bytes, args,
+                    args_bytes);
+}
+
 static uint32_t launch_few(cuda_queue *q, gemm_args a)
 {
     const cuda_gemm_plan plan =
         cuda_gemm_few_plan(CUDA_GEMM_BF16, a.n, a.k, a.tokens, a.splits, room_of(q));
     a.warps = plan.warps;
     a.stages = plan.stages;
-    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
-                    plan.shared_bytes, &a, sizeof a);
+    launch_plan(q, &plan, &a, sizeof a);
     return a.splits;
 }
 
@@ -376,29 +381,23 @@ void launch_gemm_quant(cuda_queue *q, gemm_type type, const gemm_quant_args *arg
     gemm_quant_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;
-    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
-                    plan.shared_bytes, &a, sizeof a);
-}
-
-static uint32_t div_up(uint32_t count, uint32_t of)
-{
-    return (count + of - 1) / of;
+    launch_plan(q, &plan, &a, sizeof a);
 }
 
 void launch_experts_scores(cuda_queue *q, const experts_scores_args *a)
 {
     const uint32_t rows = a->count + (a->shared_gate ? 1 : 0);
     if (a->tokens > GEMM_FEW_TOKENS)
-        launch(q, KERNEL_experts_scores_many, div_up(rows, EXPERTS_SCORES_MANY_ROWS),
-               div_up(a->tokens, EXPERTS_SCORES_MANY_TOKENS), EXPERTS_SCORES_MANY_THREADS, a);
+        launch(q, KERNEL_experts_scores_many, cuda_div_up(rows, EXPERTS_SCORES_MANY_ROWS),
+               cuda_div_up(a->tokens, EXPERTS_SCORES_MANY_TOKENS), EXPERTS_SCORES_MANY_THREADS, a);
     else
-        launch(q, KERNEL_experts_scores, div_up(rows, EXPERTS_SCORES_ROWS),
-               div_up(a->tokens, EXPERTS_SCORES_TOKENS), EXPERTS_SCORES_THREADS, a);
+        launch(q, KERNEL_experts_scores, cuda_div_up(rows, EXPERTS_SCORES_ROWS),
+               cuda_div_up(a->tokens, EXPERTS_SCORES_TOKENS), EXPERTS_SCORES_THREADS, a);
 }
 
 void launch_experts_choose(cuda_queue *q, const experts_choose_args *a)
 {
-    launch(q, KERNEL_experts_choose, div_up(a->tokens, EXPERTS_CHOOSE_TOKENS), 1,
+    launch(q, KERNEL_experts_choose, cuda_div_up(a->tokens, EXPERTS_CHOOSE_TOKENS), 1,
            EXPERTS_CHOOSE_THREADS, a);
 }
 
@@ -421,8 +420,7 @@ void launch_gemm_experts(cuda_queue *q, const gemm_experts_args *args, uint32_t 
     gemm_experts_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;
-    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
-                    plan.shared_bytes, &a, sizeof a);
+    launch_plan(q, &plan, &a, sizeof a);
 }
 
 void launch_quantise_places(cuda_queue *q, const quantise_places_args *a, uint32_t most_tiles)
@@ -439,6 +437,5 @@ void launch_gemm_quant_experts(cuda_queue *q, gemm_type type, const gemm_quant_e
     gemm_quant_experts_args a = *args;
     a.warps = plan.warps;
     a.stages = plan.stages;
-    launch_function(q, function_named(q, plan.kernel), plan.grid, 1, plan.threads,
-                    plan.shared_bytes, &a, sizeof a);
+    launch_plan(q, &plan, &a, sizeof a);
 }

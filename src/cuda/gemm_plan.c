@@ -68,15 +68,10 @@ static const few *kernel_for(cuda_gemm_kind kind, uint32_t tokens)
         if (f->tokens >= tokens || f == &kernels[kind][3]) return f;
 }
 
-static uint32_t div_up(uint32_t count, uint32_t of)
-{
-    return (count + of - 1) / of;
-}
-
 /* Stages of a range. */
 static uint32_t steps_of(cuda_gemm_kind kind, uint32_t k, uint32_t splits)
 {
-    return div_up(k / splits, kind == CUDA_GEMM_BF16 ? 128 : 256);
+    return cuda_div_up(k / splits, kind == CUDA_GEMM_BF16 ? 128 : 256);
 }
 
 static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint32_t stages,
@@ -88,7 +83,7 @@ static uint32_t shared_bytes(const few *f, uint32_t steps, uint32_t warps, uint3
 /* A unit: the rows of a block, a range of k, as many tokens as the kernel takes. */
 static uint32_t units(const few *f, uint32_t n, uint32_t tokens, uint32_t splits, uint32_t warps)
 {
-    return div_up(n, warps * f->rows) * splits * div_up(tokens, f->tokens);
+    return cuda_div_up(n, warps * f->rows) * splits * cuda_div_up(tokens, f->tokens);
 }
 
 /* What is launched: `tokens` of all tiles together. */
@@ -112,7 +107,7 @@ static bool plan_of(const product *p, cuda_gemm_room room, cuda_gemm_choice c, c
                                                   : f->name,
                             .grid = RAD_MIN(units(f, p->n, p->tokens, p->splits, c.warps),
                                             room.multiprocessors * c.blocks),
-                            .threads = 32 * (c.warps + div_up(f->tokens, 16)),
+                            .threads = 32 * (c.warps + cuda_div_up(f->tokens, 16)),
                             .shared_bytes = shared,
                             .warps = c.warps,
                             .stages = c.stages};
@@ -155,7 +150,7 @@ bool cuda_gemm_tiles_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32
 static uint64_t time_of(const product *p, uint32_t warps, uint32_t multiprocessors)
 {
     const few *f = p->f;
-    const uint32_t most = div_up(units(f, p->n, p->tokens, p->splits, warps), multiprocessors);
+    const uint32_t most = cuda_div_up(units(f, p->n, p->tokens, p->splits, warps), multiprocessors);
     const uint32_t x_bytes = f->x_bytes / f->tokens * RAD_MIN(p->tokens, f->tokens);
     return (uint64_t)most * (2 * warps * f->w_bytes + x_bytes + STAGE_COST);
 }
@@ -184,7 +179,7 @@ static cuda_gemm_plan best_plan(const product *p, cuda_gemm_room room)
     c.stages = stages_in(f, most, c.warps);
     /* No more than a block's own work fills, so that the next product's finds place beside it. */
     const uint32_t work =
-        steps * div_up(units(f, p->n, p->tokens, p->splits, c.warps), room.multiprocessors);
+        steps * cuda_div_up(units(f, p->n, p->tokens, p->splits, c.warps), room.multiprocessors);
     for (size_t i = 0; !small && i < RAD_COUNT(stages_of); i++)
         if (stages_of[i] > work && stages_of[i] < c.stages) c.stages = stages_of[i];
     cuda_gemm_plan plan;

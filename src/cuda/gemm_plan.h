@@ -69,4 +69,9 @@ bool cuda_gemm_tiles_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t k, uint32
                              uint32_t most_tiles, cuda_gemm_room room, cuda_gemm_choice choice,
                              cuda_gemm_plan *out);
 
+static inline uint32_t cuda_div_up(uint32_t count, uint32_t of)
+{
+    return (count + of - 1) / of;
+}
+
 #endif

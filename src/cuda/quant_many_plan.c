@@ -18,14 +18,9 @@ static const struct many {
     [CUDA_GEMM_Q4_K] = {{"gemm_q4_k_many_64", "gemm_q4_k_many_128"}, 21, 32, 2},
     [CUDA_GEMM_Q6_K] = {{"gemm_q6_k_many_64", "gemm_q6_k_many_128"}, 31, 40, 1}};
 
-static uint32_t div_up(uint32_t count, uint32_t of)
-{
-    return (count + of - 1) / of;
-}
-
 static uint32_t tiles_of(uint32_t n, uint32_t tokens, uint32_t tile_tokens, uint32_t warps)
 {
-    return div_up(tokens, tile_tokens) * div_up(n, warps * WARP_ROWS);
+    return cuda_div_up(tokens, tile_tokens) * cuda_div_up(n, warps * WARP_ROWS);
 }
 
 bool cuda_quant_many_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, cuda_gemm_room room,
@@ -47,7 +42,7 @@ bool cuda_quant_many_plan_of(cuda_gemm_kind kind, uint32_t n, uint32_t tokens, c
 /* Cycles of the busiest multiprocessor, which has four schedulers: `each` of a warp. */
 static uint64_t cycles(uint32_t units, uint32_t warps, uint64_t each, uint32_t multiprocessors)
 {
-    const uint64_t most = (uint64_t)div_up(units, multiprocessors) * warps;
+    const uint64_t most = (uint64_t)cuda_div_up(units, multiprocessors) * warps;
     return RAD_MAX(most * each * 10 / 4, each * 16) / 10;
 }
 
@@ -58,8 +53,9 @@ cuda_gemm_plan cuda_quant_many_plan(cuda_gemm_kind kind, uint32_t n, uint32_t k,
     cuda_gemm_plan best = {0}, plan;
     if (tokens <= GEMM_FEW_TOKENS) return best;
     const uint64_t blocks = k / TILE_K;
-    uint64_t least = cycles(div_up(tokens, GEMM_FEW_TOKENS) * div_up(n, 16 * FEW_WARPS), FEW_WARPS,
-                            blocks * many->few_slots * (GEMM_FEW_TOKENS / 8), room.multiprocessors);
+    uint64_t least = cycles(cuda_div_up(tokens, GEMM_FEW_TOKENS) * cuda_div_up(n, 16 * FEW_WARPS),
+                            FEW_WARPS, blocks * many->few_slots * (GEMM_FEW_TOKENS / 8),
+                            room.multiprocessors);
     for (uint32_t tile = 128; tile >= 64; tile /= 2)
         for (uint32_t warps = MOST_WARPS; warps; warps /= 2) {
             const uint64_t time = cycles(tiles_of(n, tokens, tile, warps), warps,
