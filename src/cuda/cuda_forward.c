@@ -376,12 +376,11 @@ static rad_status run_layer(walk *w, uint32_t i)
     w->y.norm = m->post_attn_norm;
     if (l->experts) {
         run_experts(w, m);
-        w->y.norm = m->post_ffn_norm;
-        return RAD_OK;
+    } else {
+        add_norm(w, m->ffn_norm, &m->gate_up, false);
+        activate(w, &m->gate_up, &m->ffn_down);
+        multiply(w, &m->ffn_down, b->act, 0);
     }
-    add_norm(w, m->ffn_norm, &m->gate_up, false);
-    activate(w, &m->gate_up, &m->ffn_down);
-    multiply(w, &m->ffn_down, b->act, 0);
     w->y.norm = m->post_ffn_norm;
     return RAD_OK;
 }
