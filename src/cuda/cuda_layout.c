@@ -166,10 +166,11 @@ rad_status cuda_field_tensors(const gguf_file *file, const cuda_field *f,
     return status;
 }
 
-static uint64_t take(cuda_layout *layout, uint64_t bytes)
+/* Takes a place behind *end. */
+static uint64_t take(uint64_t *end, uint64_t bytes)
 {
-    const uint64_t at = layout->bytes;
-    layout->bytes += (bytes + CUDA_PLACE_ALIGN - 1) / CUDA_PLACE_ALIGN * CUDA_PLACE_ALIGN;
+    const uint64_t at = *end;
+    *end += (bytes + CUDA_PLACE_ALIGN - 1) / CUDA_PLACE_ALIGN * CUDA_PLACE_ALIGN;
     return at;
 }
 
@@ -213,11 +214,10 @@ static void place_pieces(cuda_layout *layout, cuda_matrix *m, const gemm_part *t
     m->bytes = 0;
     for (uint32_t i = 0; i < num; i++) {
         const uint64_t bytes = cuda_quant_bytes(types[i].type, types[i].n, m->k);
-        m->pieces[i] = (cuda_piece){m->bytes, types[i].type, types[i].n};
-        m->bytes += (bytes + CUDA_PLACE_ALIGN - 1) / CUDA_PLACE_ALIGN * CUDA_PLACE_ALIGN;
+        m->pieces[i] = (cuda_piece){take(&m->bytes, bytes), types[i].type, types[i].n};
         if (m != &layout->token_embd) layout->matrix_bytes[types[i].type] += m->count * bytes;
     }
-    m->at = take(layout, m->count * m->bytes);
+    m->at = take(&layout->bytes, m->count * m->bytes);
     for (uint32_t i = 0; i < num; i++)
         m->pieces[i].at += m->at;
     layout->quantised = true;
@@ -234,7 +234,7 @@ static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
     const placing *p = user;
     cuda_layout *layout = p->layout;
     if (f->vector) {
-        *f->vector = take(layout, (uint64_t)f->count * f->rows * sizeof(float));
+        *f->vector = take(&layout->bytes, (uint64_t)f->count * f->rows * sizeof(float));
         layout->experts |= f->router;
         return RAD_OK;
     }
@@ -260,7 +260,7 @@ static rad_status place_field(void *user, const cuda_field *f, rad_error *err)
         m->rows = 2 * cuda_pad(f->rows / 2, 64); /* so it writes all that ffn_down reads */
     }
     m->bytes = (uint64_t)m->rows * m->ld * sizeof(uint16_t);
-    m->at = take(layout, m->count * m->bytes);
+    m->at = take(&layout->bytes, m->count * m->bytes);
     if (m != &layout->token_embd) layout->matrix_bytes[GEMM_BF16] += m->count * m->bytes;
     return RAD_OK;
 }
@@ -276,8 +276,8 @@ rad_status cuda_layout_init(const rad_env *env, const model_config *c, const ggu
     placing p = {c, file, policy, out};
     rad_status status = cuda_layout_visit(c, out, place_field, &p, err);
     for (uint32_t r = 0; r < c->num_ropes; r++)
-        out->rope[r] = take(out, (uint64_t)context * c->ropes[r].dim * sizeof(float));
-    if (c->q_temperature > 0) out->q_factors = take(out, (uint64_t)context * sizeof(float));
+        out->rope[r] = take(&out->bytes, (uint64_t)context * c->ropes[r].dim * sizeof(float));
+    if (c->q_temperature > 0) out->q_factors = take(&out->bytes, (uint64_t)context * sizeof(float));
     if (status != RAD_OK) cuda_layout_fini(env, c, out);
     return status;
 }
