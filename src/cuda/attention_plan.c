@@ -83,17 +83,22 @@ static uint32_t many_bytes(const cuda_attention_shape *shape, many_room m)
            m.rows * shape->head_dim * 2;
 }
 
+static void fit_stages(const cuda_attention_shape *shape, uint32_t shared_bytes, many_room *m)
+{
+    const uint32_t fewest = m->blocks ? 1 : 2;
+    m->stages = 4;
+    while (m->stages > fewest && many_bytes(shape, *m) > shared_bytes)
+        m->stages--;
+}
+
 static many_room many_room_of(const cuda_attention_shape *shape, uint32_t shared_bytes)
 {
     const bool f8 = shape->kv != ATTN_KV_BF16;
-    const uint32_t fewest = f8 ? 1 : 2;
-    many_room m = {.stages = 4, .rows = shape->head_dim > 128 ? 64 : 128, .blocks = f8 ? 2 : 0};
-    while (m.stages > fewest && many_bytes(shape, m) > shared_bytes)
-        m.stages--;
+    many_room m = {.rows = shape->head_dim > 128 ? 64 : 128, .blocks = f8 ? 2 : 0};
+    fit_stages(shape, shared_bytes, &m);
     if (f8 && many_bytes(shape, m) > shared_bytes) {
-        m.blocks = 1, m.stages = 4;
-        while (m.stages > fewest && many_bytes(shape, m) > shared_bytes)
-            m.stages--;
+        m.blocks = 1;
+        fit_stages(shape, shared_bytes, &m);
     }
     while (m.rows > 16 && many_bytes(shape, m) > shared_bytes)
         m.rows -= 16;
