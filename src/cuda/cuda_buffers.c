@@ -34,10 +34,10 @@ static uint32_t quantised_ld(const cuda_matrix *m)
 static void place_experts(const model_config *c, const cuda_layout *layout,
                           const cuda_step_limits *l, cuda_buffers *b, size_t *used)
 {
-    size_t bytes[CUDA_EXPERTS_BUFFERS] = {0};
-    if (layout->experts) cuda_experts_bytes(c, layout, l->tokens, bytes);
+    cuda_experts_room rooms[CUDA_EXPERTS_BUFFERS] = {0};
+    if (layout->experts) cuda_experts_rooms(c, layout, l->tokens, rooms);
     for (uint32_t i = 0; i < CUDA_EXPERTS_BUFFERS; i++)
-        b->experts.all[i] = take(used, bytes[i], 1);
+        b->experts.all[i] = take(used, rooms[i].count, rooms[i].size);
 }
 
 static size_t place(const model_config *c, const cuda_layout *layout, const cuda_step_limits *l,

@@ -21,8 +21,8 @@ bool cuda_experts_read_bf16(const cuda_layer *l)
     return !l->expert_gate_up.num_pieces || (l->shared_gate_up.at && !l->shared_gate_up.num_pieces);
 }
 
-void cuda_experts_bytes(const model_config *c, const cuda_layout *layout, uint32_t tokens,
-                        size_t bytes[CUDA_EXPERTS_BUFFERS])
+void cuda_experts_rooms(const model_config *c, const cuda_layout *layout, uint32_t tokens,
+                        cuda_experts_room rooms[CUDA_EXPERTS_BUFFERS])
 {
     const experts_config *x = &c->experts;
     const cuda_experts_plan most = cuda_experts_most(tokens, x->used, x->count);
@@ -38,21 +38,21 @@ void cuda_experts_bytes(const model_config *c, const cuda_layout *layout, uint32
         if (to->num_pieces) rounded = RAD_MAX(rounded, to->ld);
         down = RAD_MAX(down, to->rows);
     }
-    const size_t each[CUDA_EXPERTS_BUFFERS] = {
-        (size_t)tokens * scores_ld(c) * sizeof(float),
-        pairs * sizeof(uint32_t),
-        pairs * sizeof(float),
-        pairs * sizeof(uint32_t),
-        most.most_tiles * sizeof(expert_tile),
-        sizeof(uint32_t),
-        most.places * sizeof(uint32_t),
-        rad_mul(most.places, wide * sizeof(float)),
-        rad_mul(most.places, act * sizeof(uint16_t)),
-        rad_mul(most.places, down * sizeof(float)),
-        rad_mul(most.places, rounded),
-        rad_mul(most.places, rounded / 32 * 2 * sizeof(float)),
+    const cuda_experts_room each[CUDA_EXPERTS_BUFFERS] = {
+        {tokens, scores_ld(c) * sizeof(float)},
+        {pairs, sizeof(uint32_t)},
+        {pairs, sizeof(float)},
+        {pairs, sizeof(uint32_t)},
+        {most.most_tiles, sizeof(expert_tile)},
+        {1, sizeof(uint32_t)},
+        {most.places, sizeof(uint32_t)},
+        {most.places, wide * sizeof(float)},
+        {most.places, act * sizeof(uint16_t)},
+        {most.places, down * sizeof(float)},
+        {most.places, rounded},
+        {most.places, rounded / 32 * 2 * sizeof(float)},
     };
-    memcpy(bytes, each, sizeof each);
+    memcpy(rooms, each, sizeof each);
 }
 
 static void *at(cuda_ptr p)

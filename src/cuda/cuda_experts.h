@@ -30,9 +30,12 @@ typedef union cuda_experts_buffers {
     cuda_ptr all[CUDA_EXPERTS_BUFFERS];
 } cuda_experts_buffers;
 
-/* Bytes of each buffer, in the order of `all`, for steps of up to `tokens`. */
-void cuda_experts_bytes(const model_config *c, const cuda_layout *layout, uint32_t tokens,
-                        size_t bytes[CUDA_EXPERTS_BUFFERS]);
+/* What each buffer has, in the order of `all`, for steps of up to `tokens`. */
+typedef struct cuda_experts_room {
+    size_t count, size; /* so many, of so many bytes each */
+} cuda_experts_room;
+void cuda_experts_rooms(const model_config *c, const cuda_layout *layout, uint32_t tokens,
+                        cuda_experts_room rooms[CUDA_EXPERTS_BUFFERS]);
 
 /* What a layer's mixture reads and writes of a step. */
 typedef struct cuda_experts_pass {
