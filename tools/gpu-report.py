@@ -79,9 +79,10 @@ def products(result):
                 continue
             model, matrix = row["shape"].split(" ", 1)
             shape = {"0.6b": "qwen3-0.6b", "8b": "llama-8b"}[model] + " " + matrix.replace("lm_head", "head")
-            torch_row = theirs.get(f"{shape} {row['tokens']}") if row["what"] == "plan" else None
-            if row["what"] != "plan":
-                shape += f" {row['weights']}" + (", by the kernel for few" if row["what"] == "as for few" else "")
+            weights = row.get("weights", "bf16")
+            torch_row = theirs.get(f"{shape} {row['tokens']}") if weights == "bf16" else None
+            if weights != "bf16":
+                shape += f" {weights}" + (", by the kernel for few" if row["what"] == "as for few" else "")
             rate = f"{row['bytes_per_second'] / 1e9:,.0f} GB/s, {share(row['of_ceiling'])} of reading" \
                 if "bytes_per_second" in row else f"{row['flops_per_second'] / 1e12:,.0f} TFLOP/s"
             rows.append((shape, row["tokens"], f"{row['seconds'] * 1e6:.1f} us", rate,
