@@ -129,27 +129,29 @@ step_kernels() {
     [ $failed = 0 ] && [ $ran -gt 0 ]
 }
 
-# p1_of DTYPE KV JSON, exam_of DTYPE KV NAME, figures_of DTYPE KV JSON
-p1_of() {
+step_p1() {
     has bench_cuda || return 77
-    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype "$1" --kv "$2" --json "$3" \
-        $library_option $small
+    ours bench_cuda --p1 $([ -n "$small" ] && echo 3 || echo 1000) --seconds 40 --dtype $dtype --kv $kv \
+        --json "$out/$step.json" $library_option $small
 }
 
-exam_of() {
+step_exam() {
     long=1
     [ -z "$small" ] || long=0
-    RADISH_TEST_DEVICE=cuda RADISH_TEST_DTYPE=$1 RADISH_TEST_KV=$2 RADISH_TEST_LONG=$long \
-        ours test_shipped_model >"$out/$3.txt" 2>&1
+    RADISH_TEST_DEVICE=cuda RADISH_TEST_DTYPE=$dtype RADISH_TEST_KV=$kv RADISH_TEST_LONG=$long \
+        ours test_shipped_model >"$out/$step.txt" 2>&1
     code=$?
-    cat "$out/$3.txt"
+    cat "$out/$step.txt"
     awk -F'[ (]' '/ right \(/ { printf "{\"right\": %d, \"asked\": %d}\n", $2, $4; exit }' \
-        "$out/$3.txt" >"$out/$3.json"
+        "$out/$step.txt" >"$out/$step.json"
     return $code
 }
 
-# metric TEXT: the sum of the server's figures in whose lines the text stands.
-metric() { awk -v text="$1" 'index($0, text) == 1 {n += $NF} END {printf "%d", n}' "$out/metrics.txt"; }
+# metric NAME [LABEL]: the sum of the server's figures whose lines begin so, and have the label.
+metric() {
+    awk -v name="$1" -v label="${2:-}" \
+        'index($0, name) == 1 && (label == "" || index($0, label)) {n += $NF} END {printf "%d", n}' "$out/metrics.txt"
+}
 
 # ask URL PROMPT: an answer of a few tokens; none is an error.
 ask() {
@@ -197,30 +199,20 @@ step_serve() {
         sleep 1
     done
     verified=$(metric radish_verify_requests_total) differ=$(metric radish_verify_mismatches_total)
-    device=$(awk '/^sglang:cached_tokens_total.*device"/ {n += $NF} END {printf "%d", n}' "$out/metrics.txt")
-    host=$(awk '/^sglang:cached_tokens_total.*host"/ {n += $NF} END {printf "%d", n}' "$out/metrics.txt")
+    device=$(metric sglang:cached_tokens_total 'cache_source="device"')
+    host=$(metric sglang:cached_tokens_total 'cache_source="host"')
     echo "$verified requests verified, $differ differ; $device tokens found on the GPU, $host on the host"
     echo "{\"verified\": $verified, \"differ\": $differ, \"device\": $device, \"host\": $host}" >"$out/serve.json"
     [ ! -f "$out/serve.failed" ] || { echo "a request got no answer"; return 1; }
     [ "$verified" -gt 0 ] && [ "$differ" = 0 ] && [ "$device" -gt 0 ] && [ "$host" -gt 0 ]
 }
 
-figures_of() {
+step_figures() {
     has bench_cuda || return 77
-    ours bench_cuda --figures --dtype "$1" --kv "$2" --json "$3" $library_option $small \
+    ours bench_cuda --figures --dtype $dtype --kv $kv --json "$out/$step.json" $library_option $small \
         --read-gb-s "$(number read_gb_s)" --mma-tflops "$(number mma_sync_tflops)" \
         --wgmma-tflops "$(number wgmma_tflops)"
 }
-
-step_p1() { p1_of bf16 bf16 "$out/p1.json"; }
-step_p1_q8_0() { p1_of q8_0 bf16 "$out/p1_q8_0.json"; }
-step_p1_fp8() { p1_of bf16 fp8_e4m3 "$out/p1_fp8.json"; }
-step_exam() { exam_of bf16 bf16 exam; }
-step_exam_q8_0() { exam_of q8_0 bf16 exam_q8_0; }
-step_exam_fp8() { exam_of bf16 fp8_e4m3 exam_fp8; }
-step_figures() { figures_of bf16 bf16 "$out/figures.json"; }
-step_figures_q8_0() { figures_of q8_0 bf16 "$out/figures_q8_0.json"; }
-step_figures_fp8() { figures_of bf16 fp8_e4m3 "$out/figures_fp8.json"; }
 
 # Each one's JSON under its name.
 step_products() {
@@ -264,6 +256,17 @@ step_sanitizer() {
         done
     done
     [ $wrong = 0 ]
+}
+
+# run_step NAME: p1, exam and figures have forms, which the name ends in: what weights are, and K and V.
+run_step() {
+    step=$1 dtype=bf16 kv=bf16
+    case $step in
+    *_q8_0) dtype=q8_0 ;;
+    *_fp8) kv=fp8_e4m3 ;;
+    esac
+    name=${step%_q8_0}
+    "step_${name%_fp8}"
 }
 
 # Seconds that a step may take: several times what an H100 beside 16 cores needs.
@@ -358,7 +361,7 @@ case ${1:-} in
     pack "$target" "${3:-}"
     ;;
 --run) shift && run "$@" ;;
---step) "step_$2" ;; # of a run
+--step) run_step "$2" ;; # of a run
 --help | -h) usage ;;
 *) usage >&2; exit 2 ;;
 esac
