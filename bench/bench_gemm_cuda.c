@@ -19,7 +19,14 @@
 
 static const uint32_t tokens_of[] = {1, 8, 32, 64};
 
-static const char *const kinds[] = {"bf16", "q8_0", "q4_k", "q6_k", "mxfp4"};
+static const struct {
+    const char *name;
+    gemm_type type;
+} kinds[CUDA_GEMM_KINDS] = {[CUDA_GEMM_BF16] = {"bf16", GEMM_BF16},
+                            [CUDA_GEMM_Q8_0] = {"q8_0", GEMM_Q8_0},
+                            [CUDA_GEMM_Q4_K] = {"q4_k", GEMM_Q4_K},
+                            [CUDA_GEMM_Q6_K] = {"q6_k", GEMM_Q6_K},
+                            [CUDA_GEMM_MXFP4] = {"mxfp4", GEMM_MXFP4}};
 
 enum { OUT_BYTES = 64 * 151936 * 4, MOST_SPLITS = 16 };
 
@@ -47,10 +54,8 @@ typedef struct bench {
 static size_t weight_bytes(const product *p)
 {
     const struct shape *s = p->shape;
-    for (int type = 0; type < GEMM_NUM_TYPES; type++)
-        if (cuda_quant_packs((gemm_type)type) && cuda_gemm_kind_of((gemm_type)type) == p->kind)
-            return cuda_quant_bytes((gemm_type)type, s->n, s->k);
-    return (size_t)s->n * s->k * 2;
+    if (p->kind == CUDA_GEMM_BF16) return (size_t)s->n * s->k * 2;
+    return cuda_quant_bytes(kinds[p->kind].type, s->n, s->k);
 }
 
 static void launch_product(const cuda_bench *b, const void *of, uint32_t i, bool dependent)
@@ -120,7 +125,7 @@ static void report(bench *b, const product *p, const char *what, double seconds,
             "\"seconds\": %.4g, \"seconds_alone\": %.4g, \"bytes_per_second\": %.5g, "
             "\"of_ceiling\": %.4f}",
             b->num_rows++ ? "," : "", p->shape->name, p->shape->n, p->shape->k, p->tokens,
-            kinds[p->kind], what, p->plan.kernel, p->plan.warps, p->plan.stages, p->plan.grid,
+            kinds[p->kind].name, what, p->plan.kernel, p->plan.warps, p->plan.stages, p->plan.grid,
             p->splits, seconds, alone, rate, rate / b->gpu.read_rate);
 }
 
@@ -220,7 +225,7 @@ int main(int argc, char **argv)
         for (size_t s = 0; s < RAD_COUNT(shapes); s++)
             for (size_t t = 0; t < RAD_COUNT(tokens_of); t++)
                 if ((!only || strstr(shapes[s].name, only)) &&
-                    (!only_kind || strstr(kinds[kind], only_kind)))
+                    (!only_kind || strstr(kinds[kind].name, only_kind)))
                     bench_shape(&b, &shapes[s], (cuda_gemm_kind)kind, tokens_of[t], quick,
                                 free_order);
     cuda_bench_json_end(b.json);
