@@ -88,7 +88,8 @@ static inline cuda_module cuda_bench_load(const cuda_bench *b, const char *folde
     rad_error err;
     cuda_module module;
     FILE *in = NULL;
-    if (b->gpu.capability == 90 && b->cu.version >= 12000) {
+    const bool sm90 = b->gpu.capability == 90 && b->cu.version >= 12000; /* cuda_kernels_arch */
+    if (sm90) {
         snprintf(path, sizeof path, "%s/%s.sm90.ptx", folder, file);
         in = fopen(path, "rb");
     }
@@ -106,7 +107,7 @@ static inline cuda_module cuda_bench_load(const cuda_bench *b, const char *folde
     text = calloc((size_t)bytes + 1, 1);
     if (!text || fread(text, 1, (size_t)bytes, in) != (size_t)bytes) exit(1);
     fclose(in);
-    if (b->gpu.capability == 90 && strstr(text, "//griddepcontrol")) cuda_ptx_for_sm90(text);
+    if (sm90 && strstr(text, "//griddepcontrol")) cuda_ptx_for_sm90(text);
     cuda_bench_ok(cuda_module_load(&b->cu, file, text, &module, &err), &err);
     free(text);
     return module;
