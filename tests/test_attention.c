@@ -3,6 +3,7 @@
  *
  * The pool is filled with NaN before it is used, and pages lie in random order: a key
  * that a query must not see, or that was not written yet, would show at once. */
+#include "below.h"
 #include "gear/amx_gear.h"
 #include "test.h"
 
@@ -57,11 +58,6 @@ static float *random_floats(size_t count, uint64_t *seed)
     return x;
 }
 
-static uint32_t random_below(uint32_t limit, uint64_t *seed)
-{
-    return (uint32_t)(test_random(seed) % limit);
-}
-
 /* As a pool of narrow numbers would give them back, a head at a time. */
 static void make_narrow(uint32_t dtype, float *x, size_t count, uint32_t dim)
 {
@@ -91,7 +87,7 @@ static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t n
                                  .sliding_window = s->window};
     for (uint32_t h = 0; s->sinks; h++) { /* about as large as scores, some far above or below */
         if (h == s->num_heads) break;
-        w->sinks[h] = random_float(seed) * (random_below(4, seed) ? 1 : 60);
+        w->sinks[h] = random_float(seed) * (below(seed, 4) ? 1 : 60);
         w->layer.sinks = w->sinks;
     }
     uint32_t num_pages = 0, longest = 0, v_dim = s->v_head_dim ? s->v_head_dim : s->head_dim;
@@ -123,7 +119,7 @@ static void world_init(world *w, const shape *s, const uint32_t *len, uint32_t n
     CHECK_OK(rad_req_to_token_pool_create(NULL, &rows, &w->rows, NULL));
     uint32_t *pages = malloc(num_pages * sizeof *pages);
     for (uint32_t i = 0; i < num_pages; i++) { /* a random permutation of 1..num_pages */
-        uint32_t at = random_below(i + 1, seed);
+        uint32_t at = below(seed, i + 1);
         pages[i] = pages[at];
         pages[at] = i + 1;
     }
@@ -252,8 +248,8 @@ static void run_in_pieces(world *w, const attn_backend *backend, float *const *o
         uint32_t fresh[MOST_REQS] = {0}, any = 0, left = 0;
         for (uint32_t i = 0; i < w->num_reqs; i++) {
             uint32_t rest = w->len[i] - done[i];
-            if (rest && random_below(4, seed)) {
-                fresh[i] = random_below(3, seed) ? 1 + random_below(most, seed) : 1;
+            if (rest && below(seed, 4)) {
+                fresh[i] = below(seed, 3) ? 1 + below(seed, most) : 1;
                 if (fresh[i] > rest) fresh[i] = rest;
             }
             any |= fresh[i];
@@ -335,7 +331,7 @@ static void check_naive(const world *w, const char *name, float *const *out, uin
 {
     double want[256], off = 0, all = 0;
     for (uint32_t i = 0; i < w->num_reqs; i++)
-        for (uint32_t t = random_below(every, seed); t < w->len[i]; t += every)
+        for (uint32_t t = below(seed, every); t < w->len[i]; t += every)
             for (uint32_t h = 0; h < w->s.num_heads; h++) {
                 double bound = naive(w, name, i, t, h, want);
                 const float *got = out[i] + t * out_line(w) + (size_t)h * v_dim_of(w);
@@ -365,22 +361,22 @@ static shape random_shape(uint64_t *seed)
     static const uint32_t pages[] = {1, 1, 16, 5};
     static const rad_dtype dtypes[] = {RAD_F32,  RAD_F32,     RAD_BF16,    RAD_BF16,
                                        RAD_BF16, RAD_F8_E4M3, RAD_F8_E5M2, RAD_I8};
-    shape s = {.num_kv_heads = 1 + random_below(3, seed),
-               .head_dim = dims[random_below(5, seed)],
-               .page_size = pages[random_below(4, seed)],
-               .dtype = dtypes[random_below(RAD_COUNT(dtypes), seed)],
-               .logit_cap = random_below(4, seed) ? 0 : 5,
-               .window = random_below(3, seed) ? -1 : 1 + (int32_t)random_below(200, seed)};
-    s.num_heads = s.num_kv_heads * (1 + random_below(8, seed));
-    if (!random_below(4, seed)) s.v_head_dim = dims[random_below(5, seed)];
-    s.sinks = !random_below(3, seed);
+    shape s = {.num_kv_heads = 1 + below(seed, 3),
+               .head_dim = dims[below(seed, 5)],
+               .page_size = pages[below(seed, 4)],
+               .dtype = dtypes[below(seed, RAD_COUNT(dtypes))],
+               .logit_cap = below(seed, 4) ? 0 : 5,
+               .window = below(seed, 3) ? -1 : 1 + (int32_t)below(seed, 200)};
+    s.num_heads = s.num_kv_heads * (1 + below(seed, 8));
+    if (!below(seed, 4)) s.v_head_dim = dims[below(seed, 5)];
+    s.sinks = !below(seed, 3);
     return s;
 }
 
 static void random_lens(uint32_t *len, uint32_t num_reqs, uint32_t most, uint64_t *seed)
 {
     for (uint32_t i = 0; i < num_reqs; i++)
-        len[i] = 1 + random_below(random_below(2, seed) ? most : 70, seed);
+        len[i] = 1 + below(seed, below(seed, 2) ? most : 70);
 }
 
 TEST(every_backend_agrees_with_double_precision)
@@ -489,7 +485,7 @@ TEST(a_query_has_the_same_bits_however_it_is_computed)
         world_init(&w, &s, len, 4, &seed);
         outs_alloc(&w, whole);
         outs_alloc(&w, out);
-        run_whole(&w, backend, whole, pools[random_below(3, &seed)]);
+        run_whole(&w, backend, whole, pools[below(&seed, 3)]);
         /* A pool of NaN again: what a chunk may not see yet is not there. */
         world_init(&again, &s, len, 4, &same_seed);
         run_in_pieces(&again, backend, out, pools[round % 3], round % 2 ? 1 : 90, &seed);
@@ -517,14 +513,14 @@ TEST(a_token_alone_has_the_bits_that_it_has_among_many)
     for (uint32_t round = 0; round < test_scale(24 / SLOWER, 720); round++) {
         const attn_backend *backend = gear_attn_cpu(kinds[round % RAD_COUNT(kinds)].isa);
         if (!backend) continue;
-        shape s = {.num_kv_heads = 1 + random_below(5, &seed),
-                   .head_dim = dims[random_below(RAD_COUNT(dims), &seed)],
+        shape s = {.num_kv_heads = 1 + below(&seed, 5),
+                   .head_dim = dims[below(&seed, RAD_COUNT(dims))],
                    .page_size = round % 3 ? 1 : 16,
                    .dtype = kinds[round % RAD_COUNT(kinds)].dtype,
-                   .logit_cap = random_below(4, &seed) ? 0 : 5,
-                   .window = random_below(2, &seed) ? -1 : 1 + (int32_t)random_below(130, &seed)};
+                   .logit_cap = below(&seed, 4) ? 0 : 5,
+                   .window = below(&seed, 2) ? -1 : 1 + (int32_t)below(&seed, 130)};
         s.num_heads = s.num_kv_heads * (1 + round % 9);
-        uint32_t len[2] = {1 + random_below(200, &seed), 150};
+        uint32_t len[2] = {1 + below(&seed, 200), 150};
         world w;
         float *whole[MOST_REQS], *out[MOST_REQS];
         world_init(&w, &s, len, 2, &seed);
@@ -565,7 +561,7 @@ TEST(spreading_a_long_context_over_threads_changes_no_bit)
                    .dtype = dtypes[round],
                    .window = round == 5 ? 1500 : -1};
         const attn_backend *backend = best_or_emulated(round % 3, &s);
-        uint32_t len[2] = {2600 + random_below(600, &seed), 1 + random_below(900, &seed)};
+        uint32_t len[2] = {2600 + below(&seed, 600), 1 + below(&seed, 900)};
         world w;
         float *alone[MOST_REQS], *out[MOST_REQS];
         world_init(&w, &s, len, 2, &seed);

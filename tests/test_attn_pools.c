@@ -3,6 +3,7 @@
  * A world is a tree of shared prefixes: some trunk of slots, branches that continue it, and
  * requests that end in slots of their own. Each backend is held against attn_ref, and a
  * batch with groups against the same batch without: bit for bit. */
+#include "below.h"
 #include "gear/amx_gear.h"
 #include "test.h"
 
@@ -46,11 +47,6 @@ typedef struct world {
     forward_batch batch;
     float *q;
 } world;
-
-static uint32_t below(uint32_t limit, uint64_t *seed)
-{
-    return (uint32_t)(test_random(seed) % limit);
-}
 
 static void random_floats(float *x, size_t count, uint64_t *seed)
 {
@@ -137,7 +133,7 @@ enum { MOST_SHARED = 1000, ROW_TOKENS = MOST_SHARED + 64 * (4 + 2 + 4) + 400, SL
 static void grow(world *w, uint32_t begin, uint32_t first, uint32_t count, uint32_t *most_shared,
                  uint32_t *used, uint64_t *seed)
 {
-    uint32_t end = begin + 64 * (1 + below(4, seed));
+    uint32_t end = begin + 64 * (1 + below(seed, 4));
     if (w->num_groups < MOST_GROUPS)
         w->groups[w->num_groups++] = (forward_group){begin, end, first, count};
     for (uint32_t t = begin; t < end; t++) {
@@ -147,9 +143,9 @@ static void grow(world *w, uint32_t begin, uint32_t first, uint32_t count, uint3
     }
     for (uint32_t m = first; m < first + count; m++)
         most_shared[w->order[m]] = end;
-    while (count >= 2 && begin < MOST_SHARED && below(4, seed)) {
-        uint32_t some = 2 + below(count - 1, seed);
-        uint32_t gap = below(4, seed) ? 0 : 64 * (1 + below(2, seed));
+    while (count >= 2 && begin < MOST_SHARED && below(seed, 4)) {
+        uint32_t some = 2 + below(seed, count - 1);
+        uint32_t gap = below(seed, 4) ? 0 : 64 * (1 + below(seed, 2));
         for (uint32_t m = first; m < first + some && gap; m++) /* private ones in between */
             for (uint32_t t = end; t < end + gap; t++)
                 rad_req_to_token_row(w->rows, w->row[w->order[m]])[t] = (rad_slot)(1 + (*used)++);
@@ -169,19 +165,19 @@ static void world_init(world *w, const shape *s, uint32_t num_reqs, uint32_t mos
     uint32_t used = 0, shared[MOST_REQS] = {0};
     for (uint32_t i = 0; i < num_reqs; i++) {
         CHECK_OK(rad_req_to_token_alloc(w->rows, &w->row[i]));
-        uint32_t at = below(i + 1, seed);
+        uint32_t at = below(seed, i + 1);
         w->order[i] = w->order[at];
         w->order[at] = i;
     }
     /* Some requests share nothing with anyone. */
-    uint32_t first = below(3, seed) == 0;
+    uint32_t first = below(seed, 3) == 0;
     for (uint32_t count; first + 1 < num_reqs; first += count) {
-        count = 2 + below(num_reqs - first - 1, seed);
+        count = 2 + below(seed, num_reqs - first - 1);
         grow(w, 0, first, count, shared, &used, seed);
     }
     for (uint32_t i = 0; i < num_reqs; i++) {
-        uint32_t own = below(130, seed);
-        w->fresh[i] = below(3, seed) ? 1 : 1 + below(most_fresh, seed);
+        uint32_t own = below(seed, 130);
+        w->fresh[i] = below(seed, 3) ? 1 : 1 + below(seed, most_fresh);
         w->prefix[i] = shared[i] + own;
         w->seq[i] = w->prefix[i] + w->fresh[i];
         w->start[i] = w->num_tokens;
@@ -193,7 +189,7 @@ static void world_init(world *w, const shape *s, uint32_t num_reqs, uint32_t mos
     /* Slots in random order. */
     rad_slot *names = malloc((used + 1) * sizeof *names);
     for (uint32_t i = 0; i < used; i++) {
-        uint32_t at = below(i + 1, seed);
+        uint32_t at = below(seed, i + 1);
         names[i + 1] = i == at ? (rad_slot)(i + 1) : names[at + 1];
         names[at + 1] = (rad_slot)(i + 1);
     }
@@ -269,20 +265,20 @@ static double off(const world *w, const float *got, const float *want)
 static shape random_shape(uint64_t *seed)
 {
     static const uint32_t dims[] = {16, 64, 64, 72, 128, 33};
-    shape s = {.kv_heads = 1 + below(3, seed),
-               .head_dim = dims[below(6, seed)],
-               .dtype = below(3, seed) ? below(6, seed) : RAD_BF16,
-               .strided = !below(3, seed),
-               .logit_cap = below(4, seed) ? 0 : 5,
-               .window = below(3, seed) ? -1 : 1 + (int32_t)below(600, seed)};
-    s.heads = s.kv_heads * (1 + below(5, seed));
-    if (!below(3, seed)) s.v_head_dim = dims[below(6, seed)];
-    if (!below(4, seed)) {
+    shape s = {.kv_heads = 1 + below(seed, 3),
+               .head_dim = dims[below(seed, 6)],
+               .dtype = below(seed, 3) ? below(seed, 6) : RAD_BF16,
+               .strided = !below(seed, 3),
+               .logit_cap = below(seed, 4) ? 0 : 5,
+               .window = below(seed, 3) ? -1 : 1 + (int32_t)below(seed, 600)};
+    s.heads = s.kv_heads * (1 + below(seed, 5));
+    if (!below(seed, 3)) s.v_head_dim = dims[below(seed, 6)];
+    if (!below(seed, 4)) {
         s.mla = true;
         s.kv_heads = 1;
-        s.heads = 1 + below(40, seed);
-        s.head_dim = below(2, seed) ? 576 : 80;
-        s.v_head_dim = s.head_dim - (below(2, seed) ? 64 : 16);
+        s.heads = 1 + below(seed, 40);
+        s.head_dim = below(seed, 2) ? 576 : 80;
+        s.v_head_dim = s.head_dim - (below(seed, 2) ? 64 : 16);
     }
     return s;
 }
@@ -327,7 +323,7 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
     for (uint64_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
         shape s = random_shape(&seed);
         world w;
-        world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), round % 3 ? 6 : 90, &seed);
+        world_init(&w, &s, 2 + below(&seed, MOST_REQS - 1), round % 3 ? 6 : 90, &seed);
         float *judge = run(&w, attn_ref(), true, pools[1]);
         check_reads(&w, false);
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
@@ -338,7 +334,7 @@ TEST(groups_change_no_bit_on_any_instruction_set_and_the_judge_agrees)
             CHECKF(wrong <= limit_of(&w, backend), "%s, dtype %u: off by %g\n", backend->name,
                    s.dtype, wrong);
             check_reads(&w, false);
-            uint32_t threads = 1 + below(3, &seed);
+            uint32_t threads = 1 + below(&seed, 3);
             float *grouped = run(&w, backend, true, pools[threads - 1]);
             CHECKF(same(&w, plain, grouped), "%s: %u groups of %u requests, dtype %u, window %d\n",
                    backend->name, w.num_groups, w.num_reqs, s.dtype, s.window);
@@ -376,9 +372,9 @@ TEST(what_lies_before_a_window_is_never_read)
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint64_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
         shape s = random_shape(&seed);
-        s.window = 1 + (int32_t)below(round % 2 ? 600 : 130, &seed);
+        s.window = 1 + (int32_t)below(&seed, round % 2 ? 600 : 130);
         world w;
-        world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), round % 3 ? 6 : 90, &seed);
+        world_init(&w, &s, 2 + below(&seed, MOST_REQS - 1), round % 3 ? 6 : 90, &seed);
         const attn_backend *backends[RAD_COUNT(isa_names) + 1] = {attn_ref()};
         float *masked[RAD_COUNT(backends)] = {run(&w, attn_ref(), false, pool)};
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++)
@@ -412,16 +408,16 @@ TEST(decoding_goes_on_from_what_groups_left)
     compute_pool *pool;
     CHECK_OK(compute_pool_create(NULL, 2, &pool, NULL));
     for (uint32_t round = 0; round < test_scale(12 / SLOWER, 120); round++) {
-        shape s = {.kv_heads = 1 + below(7, &seed),
-                   .head_dim = dims[below(RAD_COUNT(dims), &seed)],
+        shape s = {.kv_heads = 1 + below(&seed, 7),
+                   .head_dim = dims[below(&seed, RAD_COUNT(dims))],
                    .dtype = dtypes[round / 2 % RAD_COUNT(dtypes)],
                    .strided = round % 2,
                    .logit_cap = round % 4 ? 0 : 5,
-                   .window = round % 3 ? -1 : 65 + (int32_t)below(600, &seed)};
+                   .window = round % 3 ? -1 : 65 + (int32_t)below(&seed, 600)};
         s.heads = s.kv_heads * (1 + round % 8);
-        if (round % 5 == 4) s.v_head_dim = dims[below(RAD_COUNT(dims), &seed)]; /* no strips */
+        if (round % 5 == 4) s.v_head_dim = dims[below(&seed, RAD_COUNT(dims))]; /* no strips */
         world w;
-        world_init(&w, &s, 2 + below(MOST_REQS - 1, &seed), 1, &seed);
+        world_init(&w, &s, 2 + below(&seed, MOST_REQS - 1), 1, &seed);
         float *judge = run(&w, attn_ref(), true, pool);
         for (size_t i = 0; i < RAD_COUNT(isa_names); i++) {
             const attn_backend *backend = gear_attn_cpu(isa_names[i]);
@@ -579,7 +575,7 @@ static void check_100k(uint32_t dtype, uint32_t head_dim, int32_t window)
     rad_slot *row = rad_req_to_token_row(w.rows, w.row[0]);
     make_pool(&w, 5000, &seed);
     for (uint32_t t = 0; t < LONG; t++)
-        row[t] = (rad_slot)(1 + below(5000, &seed));
+        row[t] = (rad_slot)(1 + below(&seed, 5000));
     float q[2 * 128];
     random_floats(q, 2 * head_dim, &seed);
     w.q = q;

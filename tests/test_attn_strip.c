@@ -1,6 +1,7 @@
 /* test_attn_strip.c - a token that decodes has the same bits in strips (attn_strip.h) as in the
  * narrow walk, for every store that has strips, whatever the shape, the codes and the place of the
  * slots; and nothing is read behind a pool's last byte. */
+#include "below.h"
 #include "gear/amx_gear.h"
 #include "guarded.h"
 #include "test.h"
@@ -36,11 +37,6 @@ typedef struct world {
     float *q, *out;
 } world;
 
-static uint32_t below(uint32_t limit, uint64_t *seed)
-{
-    return (uint32_t)(test_random(seed) % limit);
-}
-
 /* Numbers, below 2 in fp8. `odd`: of 600 values one may be any bits, those of an infinity or of
  * no number too; keys have none such, or all that comes of them would be no number. */
 static void fill_memory(world *w, bool odd, uint64_t *seed)
@@ -75,17 +71,17 @@ static void world_init(world *w, kind k, uint64_t *seed)
     static const float k_scale = 1.25f, v_scale = 0.5f;
     const uint32_t dtype = k.dtype;
     *w = (world){.dtype = dtype, .chain = k.chain};
-    w->kv_heads = 1 + below(MOST_KV, seed); /* in turn, or a seed would be a compiler's own */
-    w->sharing = 1 + below(8, seed);
-    w->dim = 32 * (1 + below(MOST_DIM / 32, seed));
-    w->len = 1 + below(SLOTS - 1, seed);
+    w->kv_heads = 1 + below(seed, MOST_KV); /* in turn, or a seed would be a compiler's own */
+    w->sharing = 1 + below(seed, 8);
+    w->dim = 32 * (1 + below(seed, MOST_DIM / 32));
+    w->len = 1 + below(seed, SLOTS - 1);
     const uint32_t number = kv_dtype_bytes(dtype), row = w->kv_heads * w->dim * number;
     for (uint32_t b = 0; b < BUFFERS; b++) {
         w->slot_bytes[b] = b < 2 ? row : dtype == RAD_I8 ? w->kv_heads * sizeof(float) : 0;
         w->bytes[b] = SLOTS * w->slot_bytes[b];
         w->memory[b] = guarded_alloc(w->bytes[b]);
     }
-    fill_memory(w, below(3, seed) == 0, seed);
+    fill_memory(w, below(seed, 3) == 0, seed);
     const rad_kv_buffers buffers = {.k = w->memory[0].data,
                                     .v = w->memory[1].data,
                                     .k_scale = dtype == RAD_I8 ? w->memory[2].data : NULL,
@@ -108,16 +104,16 @@ static void world_init(world *w, kind k, uint64_t *seed)
     rad_status status = rad_token_to_kv_pool_create(NULL, &p, &w->pool, &err);
     CHECKF(status == RAD_OK, "%s\n", err.text);
     /* In order, in pages of random order, or all in random order; the last slot is among them. */
-    const uint32_t page = (uint32_t[]){SLOTS, 16, 1}[below(3, seed)];
-    const uint32_t pages = SLOTS / page, turn = below(pages, seed);
+    const uint32_t page = (uint32_t[]){SLOTS, 16, 1}[below(seed, 3)];
+    const uint32_t pages = SLOTS / page, turn = below(seed, pages);
     for (uint32_t t = 0; t < SLOTS; t++)
         w->slots[t] = (rad_slot)((t / page * 7 + turn) % pages * page + t % page);
     w->layer = (radix_attention){.num_heads = w->kv_heads * w->sharing,
                                  .num_kv_heads = w->kv_heads,
                                  .head_dim = w->dim,
                                  .scaling = 1 / sqrtf((float)w->dim)};
-    w->layer.logit_cap = below(4, seed) ? 0 : 5;
-    w->layer.sliding_window = below(3, seed) ? -1 : 1 + (int32_t)below(w->len + 9, seed);
+    w->layer.logit_cap = below(seed, 4) ? 0 : 5;
+    w->layer.sliding_window = below(seed, 3) ? -1 : 1 + (int32_t)below(seed, w->len + 9);
     w->batch = (forward_batch){.num_reqs = 1, .num_tokens = 1, .token_to_kv_pool = w->pool};
     w->q = calloc(FLOATS, sizeof *w->q);
     fill(w->q, FLOATS, seed);
@@ -200,9 +196,9 @@ TEST(strips_have_the_bits_of_the_narrow_walk)
         const kind k = kinds[round % RAD_COUNT(kinds)];
         if (!has_strips(k)) continue;
         world_init(&w, k, &seed);
-        const uint32_t first = below(w.kv_heads, &seed);
-        const uint32_t end = first + 1 + below(w.kv_heads - first, &seed);
-        const uint32_t split = 1 + below(8, &seed);
+        const uint32_t first = below(&seed, w.kv_heads);
+        const uint32_t end = first + 1 + below(&seed, w.kv_heads - first);
+        const uint32_t split = 1 + below(&seed, 8);
         memset(narrow, 0, sizeof narrow);
         memset(strip, 0, sizeof strip);
         run(&w, false, first, end, split, narrow);
@@ -241,8 +237,8 @@ TEST(strips_see_what_they_should_and_nothing_else)
         fill_memory(&w, false, &seed);
         w.layer.sliding_window = round % 3 ? -1 : 40;
         const uint32_t start = round % 3 || w.len < 40 ? 0 : w.len - 40;
-        const uint32_t b = below(k.dtype == RAD_I8 ? BUFFERS : 2, &seed);
-        const uint32_t seen = start + below(w.len - start, &seed);
+        const uint32_t b = below(&seed, k.dtype == RAD_I8 ? BUFFERS : 2);
+        const uint32_t seen = start + below(&seed, w.len - start);
         uint8_t *bytes = w.memory[b].data;
         key_agrees_with_queries(&w, w.slots[seen]);
         memset(before, 0, sizeof before);

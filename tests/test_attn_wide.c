@@ -4,6 +4,7 @@
  * Keys and values that no row sees are NaN, and sometimes one that some rows see: those rows
  * become NaN, the others must not. So are their scales, where they have some. */
 #include "attn_ahead_lines.h"
+#include "below.h"
 #include "gear/amx_gear.h"
 #include "test.h"
 
@@ -32,11 +33,6 @@ typedef struct world {
     attn_ahead none;
 } world;
 
-static uint32_t random_below(uint32_t limit, uint64_t *seed)
-{
-    return (uint32_t)(test_random(seed) % limit);
-}
-
 static float random_float(float size, uint64_t *seed)
 {
     return ((float)(test_random(seed) >> 40) * 0x1p-24f - 0.5f) * 2 * size;
@@ -45,19 +41,19 @@ static float random_float(float size, uint64_t *seed)
 static void random_world(world *w, bool all, uint64_t *seed)
 {
     static const uint32_t dims[] = {1, 7, 16, 31, 32, 33, 64, 80, 96, 128, 160};
-    uint32_t dim = dims[random_below(RAD_COUNT(dims), seed)], low = ATTN_BLOCK, high = 0;
-    uint32_t kind = random_below(3, seed), edge = random_below(ATTN_BLOCK, seed);
+    uint32_t dim = dims[below(seed, RAD_COUNT(dims))], low = ATTN_BLOCK, high = 0;
+    uint32_t kind = below(seed, 3), edge = below(seed, ATTN_BLOCK);
     memset(w, 0, sizeof *w);
-    if (all && random_below(2, seed)) dim = 64 << random_below(2, seed); /* done in parts */
-    w->v_dim = random_below(2, seed) ? dim : dims[random_below(RAD_COUNT(dims), seed)];
+    if (all && below(seed, 2)) dim = 64 << below(seed, 2); /* done in parts */
+    w->v_dim = below(seed, 2) ? dim : dims[below(seed, RAD_COUNT(dims))];
     w->layer = (radix_attention){
         .num_heads = 1, .num_kv_heads = 1, .head_dim = dim, .v_head_dim = w->v_dim};
     w->layer.scaling = 1 / sqrtf((float)dim);
-    if (!all && random_below(3, seed) == 0) w->layer.logit_cap = 5;
-    w->groups = 1 + random_below(all ? MOST_GROUPS : ATTN_WIDE_TILE, seed);
+    if (!all && below(seed, 3) == 0) w->layer.logit_cap = 5;
+    w->groups = 1 + below(seed, all ? MOST_GROUPS : ATTN_WIDE_TILE);
     for (uint32_t r = 0; r < w->groups * ATTN_LANES; r++) {
-        uint32_t a = random_below(ATTN_BLOCK + 1, seed), b = random_below(ATTN_BLOCK + 1, seed);
-        uint32_t near = edge + random_below(12, seed);
+        uint32_t a = below(seed, ATTN_BLOCK + 1), b = below(seed, ATTN_BLOCK + 1);
+        uint32_t near = edge + below(seed, 12);
         near = RAD_MIN(near, ATTN_BLOCK);
         if (kind == CAUSAL) a = 0, b = near;
         if (kind == WINDOW) a = near, b = ATTN_BLOCK;
@@ -68,7 +64,7 @@ static void random_world(world *w, bool all, uint64_t *seed)
             low = RAD_MIN(low, (uint32_t)w->begin[r]);
             high = RAD_MAX(high, (uint32_t)w->end[r]);
         }
-        bool fresh = random_below(3, seed) == 0;
+        bool fresh = below(seed, 3) == 0;
         w->max[r] = fresh ? -INFINITY : random_float(30, seed);
         w->sum[r] = fresh ? 0 : 1 + random_float(1, seed);
         for (uint32_t d = 0; d < MOST_DIM; d++) {
@@ -76,8 +72,8 @@ static void random_world(world *w, bool all, uint64_t *seed)
             w->total[r][d] = fresh ? 0 : random_float(2, seed);
         }
     }
-    uint32_t odd_one = all ? ATTN_BLOCK : random_below(2 * ATTN_BLOCK, seed);
-    w->scaled = random_below(3, seed) == 0;
+    uint32_t odd_one = all ? ATTN_BLOCK : below(seed, 2 * ATTN_BLOCK);
+    w->scaled = below(seed, 3) == 0;
     for (uint32_t j = 0; j < ATTN_BLOCK; j++) {
         bool seen = j >= low && j < high && j != odd_one;
         w->slots[j] = (rad_slot)(j * 37 % ATTN_BLOCK);
@@ -304,15 +300,15 @@ TEST(all_lines_ahead_are_counted_and_fetched_once)
     for (int i = 0; i < ATTN_BLOCK; i++)
         slots[i] = i;
     for (uint32_t round = 0; round < 200; round++) {
-        attn_ahead a = {.count = 1 + random_below(ATTN_BLOCK, &seed),
+        attn_ahead a = {.count = 1 + below(&seed, ATTN_BLOCK),
                         .sides = 1 + round % 2,
                         .slots = slots,
-                        .bytes = {1 + random_below(300, &seed), 1 + random_below(300, &seed)}};
+                        .bytes = {1 + below(&seed, 300), 1 + below(&seed, 300)}};
         uint32_t want = a.count * attn_lines_of(a.bytes[0]), got = 0;
         if (a.sides == 2) want += a.count * attn_lines_of(a.bytes[1]);
         attn_ahead_row(&a);
         while (a.step) {
-            uint32_t left = attn_ahead_lines(&a), some = 1 + random_below(9, &seed);
+            uint32_t left = attn_ahead_lines(&a), some = 1 + below(&seed, 9);
             CHECKF(left == want - got, "%u lines left, not %u\n", left, want - got);
             attn_ahead_fetch(&a, some);
             got += RAD_MIN(some, left);

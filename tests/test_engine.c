@@ -1,6 +1,7 @@
 /* test_engine.c - the threads around the scheduler: submits from everywhere, stop strings,
  * aborts, a full queue, an end in the middle of it all. Also run under tsan. How large its pools
  * are is in test_engine_sizes.c. */
+#include "below.h"
 #include "engine_rig.h"
 #include "gear/retract.h"
 
@@ -43,11 +44,6 @@ typedef struct sender {
 } sender;
 
 enum { SENDERS = 4, SENDS = 30, FLIGHTS = 6 };
-
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    return (uint32_t)(test_random(rng) % n);
-}
 
 /* Sends shared-prefix requests, FLIGHTS at a time, and aborts some of them. */
 static void *send_requests(void *arg)

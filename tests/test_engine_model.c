@@ -4,6 +4,7 @@
  * cache. */
 #define _XOPEN_SOURCE 700 /* nftw; with _GNU_SOURCE there is another group_member */
 #define _DEFAULT_SOURCE
+#include "below.h"
 #include "engine_rig.h"
 #include "gear/retract.h"
 #include "one_cpu.h"
@@ -31,11 +32,6 @@ typedef struct job {
     uint64_t id;
     answer a;
 } job;
-
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    return (uint32_t)(test_random(rng) % n);
-}
 
 static engine *load(const char *path, engine_params params)
 {

@@ -2,6 +2,7 @@
  * pools that are too small for them: whatever is evicted, chunked, retracted or aborted
  * on the way, every answer is the oracle's, and the same as without a tree one at a
  * time (promise P1); after each step every slot has one owner (P2). */
+#include "below.h"
 #include "gear/retract.h"
 #include "hash_rule.h"
 #include "scheduler_rig.h"
@@ -22,11 +23,6 @@ typedef struct job {
     rad_token plain[MOST_NEW]; /* the answer without a tree, one at a time */
     uint32_t num_plain;
 } job;
-
-static uint32_t below(uint64_t *rng, uint32_t n)
-{
-    return (uint32_t)(test_random(rng) % n);
-}
 
 /* A piece of a document (sometimes of two), then some ids of its own. */
 static void make_job(job *j, rad_token docs[NUM_DOCS][DOC_TOKENS], uint64_t *rng)

@@ -1,5 +1,6 @@
 /* test_window_req.c - a running request has its window and lets go of what it has passed: locks,
  * sliding, publishing, aborting. Matches and evictions are test_window_cache.c. */
+#include "below.h"
 #include "window_rig.h"
 
 TEST(the_window_slides_and_the_lock_keeps_the_last_one)
@@ -365,11 +366,6 @@ TEST(a_window_of_all_numbers_keeps_everything)
     CHECK_OK(rad_cache_finished_req(w.cache, &r->kv, 0, NULL));
     r->live = false;
     world_fini(&w);
-}
-
-static uint32_t below(uint64_t *random, uint32_t n)
-{
-    return (uint32_t)(test_random(random) % n);
 }
 
 enum { RUNNING = 6, LONG = 130 };

@@ -3,6 +3,7 @@
 #ifndef TESTS_TIERS_RIG_H
 #define TESTS_TIERS_RIG_H
 
+#include "below.h"
 #include "scheduler_rig.h"
 
 #include "base/mix64.h"
@@ -36,11 +37,6 @@ static inline void tiers_settle(tiers_rig *t)
 {
     while (tiers_has_work(t->g.s))
         rig_step(&t->g);
-}
-
-static inline uint32_t below(uint64_t *rng, uint32_t n)
-{
-    return (uint32_t)(test_random(rng) % n);
 }
 
 static inline sim_fate tiers_fate(void *user, uint64_t copy)
