@@ -79,11 +79,11 @@ static uint32_t below(uint32_t n)
 
 /* ---- a model, its pool and rows ---- */
 
-/* What a step of so many tokens reads of them; all of them: of INFINITY. */
-static double weight_bytes(const bench *b, double tokens)
+/* What a step of so many tokens reads of a shape's; all of them: of INFINITY. */
+static double weight_bytes(const bench *b, const cuda_shape *shape, double tokens)
 {
     const double each = strcmp(b->dtype, "q8_0") ? 2 : 34.0 / 32;
-    return each * (cuda_shape_layers_read(b->shape, tokens) + cuda_shape_head(b->shape));
+    return each * (cuda_shape_layers_read(shape, tokens) + cuda_shape_head(shape));
 }
 
 static void open_model(bench *b, const cuda_runner_params *params, uint32_t slots,
@@ -115,7 +115,7 @@ static void open_model(bench *b, const cuda_runner_params *params, uint32_t slot
     b->loc = calloc(b->max_tokens, sizeof *b->loc);
     if (!b->ids || !b->positions || !b->loc) exit(1);
     printf("%s: %.2f GB of layers and head in %s, ready after %.1f s\n", b->shape->name,
-           1e-9 * weight_bytes(b, INFINITY), b->model->info.weights, bench_now() - begin);
+           1e-9 * weight_bytes(b, b->shape, INFINITY), b->model->info.weights, bench_now() - begin);
 }
 
 static void close_model(bench *b)
@@ -273,7 +273,7 @@ static void decode(bench *b, uint32_t reqs, uint32_t context)
     for (uint32_t i = 0; i < reqs; i++)
         prefill(b, i, context);
     const double seconds = decode_seconds(b, reqs, 0);
-    const double bytes = weight_bytes(b, reqs) + kv_bytes(b) * reqs * context;
+    const double bytes = weight_bytes(b, b->shape, reqs) + kv_bytes(b) * reqs * context;
     const double rate = 1e-9 * bytes / seconds;
     printf("  decode %2u x %5u: %8.3f ms, %9.1f tokens/s, %7.1f GB/s", reqs, context, seconds * 1e3,
            reqs / seconds, rate);
@@ -356,7 +356,16 @@ static rad_host_kv_pool *make_host(const bench *b, uint32_t tokens, rad_page **p
     return host;
 }
 
-/* The prompt's pages into pinned memory and back, layer by layer as tiers do it. */
+/* Layer by layer, as tiers do it. */
+static void load_from_host(bench *b, rad_host_kv_pool *host, const rad_page *pages,
+                           const rad_slot *slots, uint32_t tokens)
+{
+    rad_error err = {0};
+    for (uint32_t layer = 0; layer < b->model->info.num_layers; layer++)
+        must(host_kv_pool_load_layer(host, layer, pages, slots, tokens), &err, "from the host");
+}
+
+/* The prompt's pages into pinned memory and back. */
 static void measure_load(bench *b, uint32_t tokens, double computed)
 {
     rad_error err = {0};
@@ -370,8 +379,7 @@ static void measure_load(bench *b, uint32_t tokens, double computed)
     const int runs = b->small ? 1 : RUNS;
     for (int r = 0; r < runs; r++) {
         const double begin = bench_now();
-        for (uint32_t layer = 0; layer < b->model->info.num_layers; layer++)
-            must(host_kv_pool_load_layer(host, layer, pages, slots, tokens), &err, "from the host");
+        load_from_host(b, host, pages, slots, tokens);
         seconds[r] = bench_now() - begin;
     }
     const double loaded = bench_median(seconds, runs), bytes = kv_bytes(b) * tokens;
@@ -519,8 +527,7 @@ static void draw(composition *c, uint32_t num_texts)
     }
 }
 
-/* A text's prefix goes to the host and comes back, layer by layer as tiers do it, into slots that
- * had others' K and V. */
+/* A text's prefix goes to the host and comes back, into slots that had others' K and V. */
 static void pass_by_host(bench *b, rad_host_kv_pool *host, uint32_t text, const rad_page *pages)
 {
     rad_error err = {0};
@@ -529,8 +536,7 @@ static void pass_by_host(bench *b, rad_host_kv_pool *host, uint32_t text, const 
     must(host_kv_pool_backup(host, line, pages, tokens), &err, "to the host");
     for (uint32_t i = 0; i < tokens; i++)
         line[i] = take_slot(b);
-    for (uint32_t layer = 0; layer < b->model->info.num_layers; layer++)
-        must(host_kv_pool_load_layer(host, layer, pages, line, tokens), &err, "from the host");
+    load_from_host(b, host, pages, line, tokens);
 }
 
 /* What is cached before: of some texts a prefix, computed in a batch of its own; and texts of a
@@ -681,9 +687,7 @@ static int p1(bench *b, const cuda_runner_params *params, uint32_t most)
 static bool fits(const bench *b, const cuda_shape *shape, uint64_t free_bytes)
 {
     const double room = 10e9; /* the largest pool of the figures is llama-8b's, 9.1 GB */
-    bench of = *b;
-    of.shape = shape;
-    if (b->small || weight_bytes(&of, INFINITY) + room < (double)free_bytes) return true;
+    if (b->small || weight_bytes(b, shape, INFINITY) + room < (double)free_bytes) return true;
     printf("%s: left out, this GPU has no room for it\n", shape->name);
     return false;
 }
