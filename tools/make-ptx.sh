@@ -5,9 +5,10 @@
 #                                 src/ROOM/ptx/NAME.sm90.ptx    with HOPPER, for sm_90a, PTX 8.0
 #     bench/kernels/NAME.cu    -> bench/ptx/...                 likewise
 #
-# A form without a kernel is left out, and the second of a source that defines ONE_FORM (dialect.h). Debian's clang-14 does it, without any file of the CUDA SDK;
-# another release makes other text. It knows neither sm_90a nor PTX 8.0: their instructions stand in
-# inline assembly, which it does not look into, so the second form is told what it is afterwards.
+# A form without a kernel is left out, and the second of a source that defines ONE_FORM (dialect.h).
+# Debian's clang-14 does it, without any file of the CUDA SDK; another release makes other text. It
+# knows neither sm_90a nor PTX 8.0: their instructions stand in inline assembly, which it does not
+# look into, so the second form is told what it is afterwards.
 #
 # tools/ptx.sums, made with them, has a line for each form: a digest of the source as the preprocessor
 # leaves it, with compiler and options, and one of the PTX that it was made into. Where both fit it is
