@@ -233,6 +233,7 @@ int stream_create(cuda_stream *out, bool blocking)
 static int drain(cuda_stream stream)
 {
     int result = broken;
+    if (!stream->queue.first) return result; /* opening all of memory for nothing is dear */
     memory_window_begin();
     while (stream->queue.first) {
         int status = step(stream);
@@ -393,7 +394,7 @@ int event_finish(cuda_event event)
 {
     if (!event_exists(event)) return FAKE_INVALID_HANDLE;
     if (event->captured) return FAKE_CAPTURED_EVENT;
-    if (!event->record) return broken;
+    if (!event->record || event->record->done) return broken;
     memory_window_begin();
     int result = drain_to(event->record);
     memory_window_end();
