@@ -1,4 +1,8 @@
-/* fake_module.c - PTX is read as far as it says what it is for, and which kernels it has. */
+/* fake_module.c - PTX is read as far as it says what it is for, and which kernels it has.
+ *
+ * Its end is known, and searches stay in front of it: under ASan strstr measures all of the text
+ * behind where it begins, each time, and a text has a megabyte. */
+#define _GNU_SOURCE /* memmem */
 #include "fake_module.h"
 #include "fake_work.h"
 
@@ -7,7 +11,7 @@
 #include <string.h>
 
 struct CUmod_st {
-    char *ptx;
+    char *ptx, *end;
     bool hopper; /* for sm_90a */
     struct CUfunc_st *functions;
     struct CUmod_st *next;
@@ -15,11 +19,17 @@ struct CUmod_st {
 
 static struct CUmod_st *modules;
 
+/* `what` in [at, end), or NULL. */
+static const char *find(const char *at, const char *end, const char *what)
+{
+    return memmem(at, (size_t)(end - at), what, strlen(what));
+}
+
 /* The number behind a directive of the text, times 10: ".version 7.4" is 74, ".target sm_90a" 900.
  */
-static int directive(const char *ptx, const char *name)
+static int directive(const char *ptx, const char *ptx_end, const char *name)
 {
-    const char *at = strstr(ptx, name);
+    const char *at = find(ptx, ptx_end, name);
     if (!at) return 0;
     at += strlen(name);
     char *end;
@@ -28,13 +38,13 @@ static int directive(const char *ptx, const char *name)
 }
 
 /* The text of a kernel, from its name to the next one or the end; NULL: there is none. */
-static const char *find_entry(const char *ptx, const char *name, const char **end)
+static const char *find_entry(cuda_module module, const char *name, const char **end)
 {
     size_t length = strlen(name);
-    for (const char *at = ptx; (at = strstr(at, ".entry ")); at++) {
+    for (const char *at = module->ptx; (at = find(at, module->end, ".entry ")); at++) {
         if (strncmp(at + 7, name, length) != 0 || !strchr("( \n", at[7 + length])) continue;
-        *end = strstr(at + 7, ".entry ");
-        if (!*end) *end = ptx + strlen(ptx);
+        *end = find(at + 7, module->end, ".entry ");
+        if (!*end) *end = module->end;
         return at + 7;
     }
     return NULL;
@@ -43,16 +53,16 @@ static const char *find_entry(const char *ptx, const char *name, const char **en
 /* And not as a comment. */
 static bool has(const char *at, const char *end, const char *what)
 {
-    while ((at = strstr(at, what)) && at < end && at[-1] == '/')
+    while ((at = find(at, end, what)) && at[-1] == '/')
         at++;
-    return at && at < end;
+    return at;
 }
 
 /* Bytes of ".shared .align 16 .b8 NAME[64];", all that stand in this text. */
 static int shared_of(const char *at, const char *end)
 {
     long bytes = 0;
-    while ((at = strstr(at, ".shared .align ")) && at < end) {
+    while ((at = find(at, end, ".shared .align "))) {
         char *next;
         const long align = strtol(at + 15, &next, 10);
         const long bits = strtol(next + 3, &next, 10), line = (long)strcspn(next, ";\n");
@@ -64,9 +74,10 @@ static int shared_of(const char *at, const char *end)
     return (int)bytes;
 }
 
-static int refuse(const char *ptx, long driver, long capability, char why[200])
+static int refuse(const char *ptx, const char *end, long driver, long capability, char why[200])
 {
-    int version = directive(ptx, ".version "), target = directive(ptx, ".target sm_") / 10;
+    int version = directive(ptx, end, ".version ");
+    int target = directive(ptx, end, ".target sm_") / 10;
     int needs = version < 70   ? 0
                 : version < 80 ? 11000 + (version - 70) * 10
                                : 12000 + (version - 80) * 10;
@@ -79,7 +90,7 @@ static int refuse(const char *ptx, long driver, long capability, char why[200])
                        version % 10);
         return CUDA_UNSUPPORTED_PTX;
     }
-    if (target > capability || (strstr(ptx, ".target sm_90a") && capability != 90)) {
+    if (target > capability || (find(ptx, end, ".target sm_90a") && capability != 90)) {
         (void)snprintf(why, 200, "ptxas fatal: SM version of PTX is sm_%d, of the GPU sm_%ld",
                        target, capability);
         return FAKE_INVALID_PTX;
@@ -89,11 +100,14 @@ static int refuse(const char *ptx, long driver, long capability, char why[200])
 
 int module_load(const char *ptx, long driver, long capability, char why[200], cuda_module *out)
 {
-    int refused = refuse(ptx, driver, capability, why);
+    const size_t bytes = strlen(ptx);
+    int refused = refuse(ptx, ptx + bytes, driver, capability, why);
     if (refused) return refused;
     cuda_module loaded = calloc(1, sizeof *loaded);
-    if (!loaded || !(loaded->ptx = strdup(ptx))) abort();
-    loaded->hopper = strstr(ptx, ".target sm_90a") != NULL;
+    if (!loaded || !(loaded->ptx = malloc(bytes + 1))) abort();
+    memcpy(loaded->ptx, ptx, bytes + 1);
+    loaded->end = loaded->ptx + bytes;
+    loaded->hopper = find(loaded->ptx, loaded->end, ".target sm_90a") != NULL;
     loaded->next = modules;
     *out = modules = loaded;
     return CUDA_OK;
@@ -126,7 +140,7 @@ int module_unload(cuda_module module)
 int module_find(cuda_module module, const char *name, cuda_function *out)
 {
     if (!module_exists(module)) return FAKE_INVALID_HANDLE;
-    const char *end, *entry = find_entry(module->ptx, name, &end);
+    const char *end, *entry = find_entry(module, name, &end);
     if (!entry) return CUDA_NOT_FOUND;
     char hopper[128];
     (void)snprintf(hopper, sizeof hopper, "sm90:%s", name);
