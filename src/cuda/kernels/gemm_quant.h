@@ -190,7 +190,13 @@ INLINE void add_q4_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8
     }
 }
 
-/* Two groups of Q6_K, whose numbers are stored 32 larger than they are. */
+/* Four numbers, which are stored 32 larger than they are. */
+INLINE u32 q6_k_numbers(u32 stored)
+{
+    return ((stored | 0x80808080) - 0x20202020) ^ 0x80808080; /* no byte borrows from the next */
+}
+
+/* Two groups of Q6_K. */
 INLINE void add_q6_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
 {
     const quad q = ((const quad *)(w + Q6_K_SCALES))[two * 32 + LANE];
@@ -213,9 +219,8 @@ INLINE void add_q6_k(float acc[][4], u32 columns, const u8 *w, u32 two, const u8
         const u32 of_row = upper[i & 1] >> 2 * (i >> 1);
         const u32 even = (q.of[i] & 0x0f0f0f0f) | (of_row & 0x03030303) << 4;
         const u32 odd = (q.of[i] >> 4 & 0x0f0f0f0f) | (of_row >> 4 & 0x03030303) << 4;
-        /* 32 less in each byte: no byte borrows from the next one, whose top bit is set. */
-        w0[i >> 1][i] = ((even | 0x80808080) - 0x20202020) ^ 0x80808080;
-        w1[i >> 1][i] = ((odd | 0x80808080) - 0x20202020) ^ 0x80808080;
+        w0[i >> 1][i] = q6_k_numbers(even);
+        w1[i >> 1][i] = q6_k_numbers(odd);
     }
     UNROLL
     for (u32 c = 0; c < columns; c++) {

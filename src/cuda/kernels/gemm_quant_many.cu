@@ -103,7 +103,7 @@ INLINE void unpack(unpacked *u, const stored *s, u32 odd, const u32 type)
         if (type == Q4_K) u->w[i] = low;
         if (type == Q6_K) {
             const u32 high = s->upper[i & 1] >> (2 * (i >> 1) + 4 * odd) & 0x03030303;
-            u->w[i] = ((low | high << 4 | 0x80808080) - 0x20202020) ^ 0x80808080;
+            u->w[i] = q6_k_numbers(low | high << 4);
         }
     }
     UNROLL
