@@ -6,14 +6,22 @@
 #include "cuda/kernels/vectors.h"
 #include "device/kernels/dialect.h"
 
+INLINE float sum_of_warp(float sum)
+{
+    UNROLL
+    for (u32 apart = 16; apart; apart /= 2)
+        sum += shuffle_xor(sum, apart);
+    return sum;
+}
+
 /* ---- scores ---- */
 
 INLINE u32 score_rows(const experts_scores_args *a)
 {
     return a->count + (a->shared_gate ? 1 : 0);
 }
-INLINE const float *router_row(const experts_scores_args *a,
-                               u32 row) /* the last one past the end */
+/* The last one past the end. */
+INLINE const float *router_row(const experts_scores_args *a, u32 row)
 {
     if (row < a->count) return a->router + (u64)row * a->dim;
     return a->shared_gate ? a->shared_gate : a->router + (u64)(a->count - 1) * a->dim;
@@ -57,9 +65,7 @@ INLINE void score_few(const experts_scores_args *a, const int whole)
     }
     UNROLL
     for (u32 t = 0; t < TOKENS; t++) {
-        UNROLL
-        for (u32 apart = 16; apart; apart /= 2)
-            sum[t] += shuffle_xor(sum[t], apart);
+        sum[t] = sum_of_warp(sum[t]);
         if (LANE == 0 && row < score_rows(a) && token + t < a->tokens)
             a->scores[(u64)(token + t) * a->ld + row] = sum[t];
     }
@@ -73,8 +79,8 @@ KERNEL(experts_scores, EXPERTS_SCORES_THREADS, experts_scores_args)
         score_few(&a, 0);
 }
 
-/* Of 2 * apart sums a lane keeps those of its half, with what the lane `apart` of it has of them.
- */
+/* Of 2 * apart sums a lane keeps those of its half, with what the lane `apart` of it has of
+ * them. */
 INLINE void halve(float *sum, const u32 apart)
 {
     const int upper = (LANE & apart) != 0;
@@ -161,13 +167,6 @@ INLINE u32 lowest_of_warp(u32 id)
         id = other < id ? other : id;
     }
     return id;
-}
-INLINE float sum_of_warp(float sum)
-{
-    UNROLL
-    for (u32 apart = 16; apart; apart /= 2)
-        sum += shuffle_xor(sum, apart);
-    return sum;
 }
 
 /* A token's scores: lane l has those of experts l, l + 32, ... and what they are chosen by. */
