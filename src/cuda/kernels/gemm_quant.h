@@ -91,6 +91,20 @@ INLINE void add_block(float acc[4], const u32 w[4], const u32 x[2], const float 
         acc[i] = FMA((float)sum[i], dw[i >> 1] * dx.of[i & 1], acc[i]);
 }
 
+/* Two blocks that have one scale a row, of all tokens. */
+INLINE void add_two(float acc[][4], u32 columns, const u32 w0[4], const u32 w1[4],
+                    const float d0[2], const float d1[2], u32 two, const u8 *x, const u8 *d)
+{
+    UNROLL
+    for (u32 c = 0; c < columns; c++) {
+        u32 xf[4];
+        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
+        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
+        add_block(acc[c], w0, xf, d0, dx[0]);
+        add_block(acc[c], w1, xf + 2, d1, dx[columns * 4]);
+    }
+}
+
 /* Two blocks of Q8_0, of all tokens. */
 INLINE void add_q8_0(float acc[][4], u32 columns, const u8 *w, u32 two, const u8 *x, const u8 *d)
 {
@@ -100,14 +114,7 @@ INLINE void add_q8_0(float acc[][4], u32 columns, const u8 *w, u32 two, const u8
     const u32 s0 = scales[0], s8 = scales[8 * (BLOCKS / 2)];
     const float d0[2] = {half_float(s0 & 0xffff), half_float(s8 & 0xffff)};
     const float d1[2] = {half_float(s0 >> 16), half_float(s8 >> 16)};
-    UNROLL
-    for (u32 c = 0; c < columns; c++) {
-        u32 xf[4];
-        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
-        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
-        add_block(acc[c], w0.of, xf, d0, dx[0]);
-        add_block(acc[c], w1.of, xf + 2, d1, dx[columns * 4]);
-    }
+    add_two(acc, columns, w0.of, w1.of, d0, d1, two, x, d);
 }
 
 /* Four codes, of a nibble each, as what they stand for, times 2. Those from 8 on are negative: a
@@ -138,14 +145,7 @@ INLINE void add_mxfp4(float acc[][4], u32 columns, const u8 *w, u32 two, const u
         w0[i] = mxfp4_numbers(q.of[i]);
         w1[i] = mxfp4_numbers(q.of[i] >> 16);
     }
-    UNROLL
-    for (u32 c = 0; c < columns; c++) {
-        u32 xf[4];
-        load_matrix4(xf, x + c * 8 * PITCH + two * 64);
-        const pair *dx = (const pair *)(d + two * 64 * columns + c * 32);
-        add_block(acc[c], w0, xf, d0, dx[0]);
-        add_block(acc[c], w1, xf + 2, d1, dx[columns * 4]);
-    }
+    add_two(acc, columns, w0, w1, d0, d1, two, x, d);
 }
 
 INLINE void add_minima(float acc[4], const float min[2], pair sums)
