@@ -22,7 +22,7 @@ typedef struct cuda_buffers {
     /* Of models with norms over all heads: */
     cuda_ptr row_scales; /* f32 [tokens][2] */
     /* Of models with quantised matrices: */
-    cuda_ptr norm_f32; /* f32 [tokens][dim] */
+    cuda_ptr norm_f32; /* f32 [tokens][dim]; of those with experts, too */
     cuda_ptr rounded;  /* i8 [tokens][widest, padded], what is multiplied next */
     cuda_ptr scales;   /* f32 [2][widest / 32][tokens, padded] */
     cuda_experts_buffers experts;

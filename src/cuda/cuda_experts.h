@@ -16,7 +16,7 @@
 
 enum { CUDA_EXPERTS_BUFFERS = 12 };
 
-/* All but `places` of each begin somewhere in the runner's block. */
+/* Each begins somewhere in the runner's block. `places`: cuda_experts_most's. */
 typedef union cuda_experts_buffers {
     struct {
         cuda_ptr scores;                    /* f32 [tokens][scores_ld] */

@@ -85,7 +85,7 @@ void launch_experts_order(cuda_queue *q, const experts_order_args *a); /* but fo
 void launch_experts_sum(cuda_queue *q, const experts_sum_args *a);
 void launch_gemm_experts(cuda_queue *q, const gemm_experts_args *args, uint32_t most_tiles);
 
-/* Likewise for quantised experts, by tiles, of which there are at most so many. */
+/* Likewise for quantised experts. */
 void launch_quantise_places(cuda_queue *q, const quantise_places_args *a, uint32_t most_tiles);
 void launch_gemm_quant_experts(cuda_queue *q, gemm_type type, const gemm_quant_experts_args *args,
                                uint32_t most_tiles);

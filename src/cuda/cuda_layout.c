@@ -211,7 +211,6 @@ static void place_pieces(cuda_layout *layout, cuda_matrix *m, const gemm_part *t
     m->splits = 1;
     m->ld = cuda_quant_k(m->k);
     m->num_pieces = num;
-    m->bytes = 0;
     for (uint32_t i = 0; i < num; i++) {
         const uint64_t bytes = cuda_quant_bytes(types[i].type, types[i].n, m->k);
         m->pieces[i] = (cuda_piece){take(&m->bytes, bytes), types[i].type, types[i].n};
