@@ -148,24 +148,29 @@ static rad_status load_one_form(const rad_env *env, cuda_kernels *k, uint32_t fi
 }
 
 /* Of attention, that of the model's heads and K and V alone: `attention`. */
-static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file,
-                              const char *attention, bool quantised, bool experts, rad_error *err)
+static bool is_wanted(uint32_t file, const char *attention, bool quantised, bool experts)
+{
+    if (file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256_f8)
+        return !strcmp(cuda_ptx_files[file].name, attention);
+    switch (file) {
+    case CUDA_PTX_OF_embed_quant:
+    case CUDA_PTX_OF_gemm_quant:
+    case CUDA_PTX_OF_gemm_quant_many:
+    case CUDA_PTX_OF_quantise_rows: return quantised;
+    case CUDA_PTX_OF_experts:
+    case CUDA_PTX_OF_gemm_experts: return experts;
+    case CUDA_PTX_OF_gemm_quant_experts: return quantised && experts;
+    default: return true;
+    }
+}
+
+static rad_status load_module(const rad_env *env, cuda_kernels *k, uint32_t file, rad_error *err)
 {
     const cuda_ptx *p = &cuda_ptx_files[file];
     const bool sm90 = cuda_kernels_arch(k->gpu) == 90;
-    const char *text = sm90 && p->sm90 ? p->sm90 : p->sm80;
-    const bool heads = file >= CUDA_PTX_OF_attention_d16 && file <= CUDA_PTX_OF_attention_d256_f8;
-    const bool of_quantised = file == CUDA_PTX_OF_gemm_quant ||
-                              file == CUDA_PTX_OF_gemm_quant_many ||
-                              file == CUDA_PTX_OF_gemm_quant_experts ||
-                              file == CUDA_PTX_OF_quantise_rows || file == CUDA_PTX_OF_embed_quant;
-    const bool of_experts = file == CUDA_PTX_OF_experts || file == CUDA_PTX_OF_gemm_experts ||
-                            file == CUDA_PTX_OF_gemm_quant_experts;
-    if (!text || (heads && strcmp(p->name, attention) != 0) || (of_quantised && !quantised) ||
-        (of_experts && !experts))
-        return RAD_OK;
     if (sm90 && !p->sm90) return load_one_form(env, k, file, err);
-    return cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err);
+    const char *text = sm90 ? p->sm90 : p->sm80;
+    return text ? cuda_module_load(k->gpu->cu, p->name, text, &k->modules[file], err) : RAD_OK;
 }
 
 static rad_status find_attention(cuda_kernels *k, const cuda_attention_launch *launch,
@@ -187,7 +192,8 @@ rad_status cuda_kernels_load(const rad_env *env, const cuda_gpu *gpu,
     rad_status status = RAD_OK;
     *out = (cuda_kernels){.gpu = gpu};
     for (uint32_t i = 0; i < CUDA_NUM_PTX && status == RAD_OK; i++)
-        status = load_module(env, out, i, attention->kernel, quantised, experts, err);
+        if (is_wanted(i, attention->kernel, quantised, experts))
+            status = load_module(env, out, i, err);
     for (uint32_t i = 0; i < NUM_KERNELS && status == RAD_OK; i++)
         if (out->modules[kernels[i].file])
             status = cuda_function_get(
