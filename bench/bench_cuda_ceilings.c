@@ -94,8 +94,7 @@ static double seconds_of(const ceilings *c, work *fn, void *arg)
         call(c, c->cu.event_elapsed(&ms, c->begin, c->end), "cuEventElapsedTime");
         if (i >= 0) seconds[i] = ms > 0 ? ms * 1e-3 : 1e-9;
     }
-    qsort(seconds, (size_t)runs, sizeof *seconds, bench_compare);
-    return seconds[runs / 2];
+    return bench_median(seconds, runs);
 }
 
 static void tell(ceilings *c, const char *name, double value, const char *unit)

@@ -263,9 +263,9 @@ static void measure(owner *o, const bench_row *row)
         seconds[i] = o->seconds;
         stop(o);
     }
-    qsort(seconds, RUNS, sizeof *seconds, bench_compare);
-    printf("  page %-3u %-8s %9.1f us   (%.1f ns a token)\n", o->page_size, row->name,
-           1e6 * seconds[RUNS / 2], 1e9 * seconds[RUNS / 2] / o->tokens);
+    const double median = bench_median(seconds, RUNS);
+    printf("  page %-3u %-8s %9.1f us   (%.1f ns a token)\n", o->page_size, row->name, 1e6 * median,
+           1e9 * median / o->tokens);
 }
 
 int main(int argc, char **argv)

@@ -316,8 +316,7 @@ static void bench_guesses(runner *run, uint32_t running)
     for (int on = 0; on < 2; on++) {
         guessing *g = &sides[on];
         each[on] = g->seconds * 1e6 / g->steps;
-        qsort(g->us, g->steps, sizeof *g->us, bench_compare);
-        p50[on] = g->us[g->steps / 2];
+        p50[on] = bench_median(g->us, g->steps);
         scheduler_destroy(g->b.s);
         free(g->b.reqs);
         free(g->b.ended);

@@ -156,8 +156,7 @@ static inline double cuda_bench_seconds(const cuda_bench *b, cuda_launcher l, ui
     }
     cu->graph_exec_destroy(exec);
     cu->graph_destroy(graph);
-    qsort(seconds, repeats, sizeof *seconds, bench_compare);
-    return seconds[repeats / 2];
+    return bench_median(seconds, repeats);
 }
 
 typedef struct cuda_bench_reader {
