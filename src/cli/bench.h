@@ -127,7 +127,18 @@ rad_status bench_tree(bench_plan *plan, rad_error *err);
 /* bench_drafts.c: answers with guessed tokens and without; makes an engine of its own, and leaves
  * none. */
 rad_status bench_drafts(bench_plan *plan, rad_error *err);
-#define BENCH_DRAFTS_NAMES "file, foretold, calls, again, alike, talk, own, never"
+#define BENCH_DRAFTS_CASES(FIRST, NEXT)                                                            \
+    FIRST(FILE_AGAIN, "file")                                                                      \
+    NEXT(FORETOLD, "foretold")                                                                     \
+    NEXT(CALLED, "calls")                                                                          \
+    NEXT(AGAIN, "again")                                                                           \
+    NEXT(ALIKE, "alike")                                                                           \
+    NEXT(TALK, "talk")                                                                             \
+    NEXT(OWN, "own")                                                                               \
+    NEXT(NEVER, "never")
+#define BENCH_DRAFTS_FIRST(id, name) name
+#define BENCH_DRAFTS_NEXT(id, name)  ", " name
+#define BENCH_DRAFTS_NAMES           BENCH_DRAFTS_CASES(BENCH_DRAFTS_FIRST, BENCH_DRAFTS_NEXT)
 bool bench_drafts_has(const char *name); /* a case of it */
 
 /* bench_report.c */

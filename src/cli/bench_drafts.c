@@ -49,19 +49,12 @@ typedef struct drafts_form {
     uint32_t functions;
 } drafts_form;
 
-typedef enum draft_case {
-    FILE_AGAIN,
-    FORETOLD,
-    CALLED,
-    AGAIN,
-    ALIKE,
-    TALK,
-    OWN,
-    NEVER,
-    NUM_CASES
-} draft_case;
-static const char *const names[NUM_CASES] = {"file",  "foretold", "calls", "again",
-                                             "alike", "talk",     "own",   "never"};
+#define CASE(id, name) id,
+typedef enum draft_case { BENCH_DRAFTS_CASES(CASE, CASE) NUM_CASES } draft_case;
+#undef CASE
+#define NAME(id, name) name,
+static const char *const names[NUM_CASES] = {BENCH_DRAFTS_CASES(NAME, NAME)};
+#undef NAME
 
 static const char EARLIER_PROMPT[] = "Please write that file.";
 
