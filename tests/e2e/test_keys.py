@@ -140,7 +140,7 @@ def test_each_key_has_its_own_cache():
 
 TIMES = re.compile(r"_ns$|_age|_id$|^(id|created|e2e_latency|port|kv_populated_bytes|self_checks)$")
 # Connections are closed when the server gets to it: how many are open is a matter of time, too.
-TIMED_LINES = re.compile(r"seconds|cpu_|populated|resident|self_check|open_fds")
+TIMED_LINES = re.compile(r"seconds|cpu_|populated|resident|virtual_memory|self_check|open_fds")
 
 
 def without_times(told):
