@@ -67,6 +67,11 @@ static inline runner *make_runner(const gguf_file *file, const cuda_runner_param
     .vocab = 83, .layers = 2, .dim = 64, .ffn = 96, .heads = 4, .kv_heads = 2, .head_dim = 16,     \
     .v_head_dim = 16, .rope_dim = 16, .context = BENCH_ROW_TOKENS
 
+/* None of which a kernel's tile is made for. */
+#define ODD_SIZES                                                                                  \
+    .vocab = 70, .layers = 3, .dim = 72, .ffn = 100, .heads = 2, .kv_heads = 1, .head_dim = 32,    \
+    .v_head_dim = 32, .rope_dim = 20, .context = BENCH_ROW_TOKENS
+
 /* The GPU holds what was measured, to the byte. Returns how many bytes that is. */
 static inline size_t check_device_bytes(const model_sizes *sizes)
 {
